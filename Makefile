@@ -1,0 +1,42 @@
+# Everything runs in .venv, which each target makes if it is missing or out of date.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check fix bench bench-peers clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]' --group dev
+	@touch $@
+
+demo: $(STAMP) ## a real agent and a real small model through the proxy, in a minute
+	$(BIN)/turnstile demo
+
+test: $(STAMP) ## the whole test suite
+	$(BIN)/python -m pytest
+
+check: $(STAMP) ## lint, types and import rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+fix: $(STAMP) ## put right what the linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP) ## overhead of Turnstile against a bare relay
+	$(BIN)/python benchmarks/overhead.py
+
+bench-peers: $(STAMP) ## the same, with other proxies beside it
+	$(BIN)/python benchmarks/overhead.py --peers
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

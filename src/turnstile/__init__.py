@@ -1,0 +1,1 @@
+"""Turnstile: exact token trajectories from agents that speak text."""

@@ -1,0 +1,225 @@
+"""What a client asked for and what it is answered, in no dialect and without ids."""
+
+from __future__ import annotations
+
+import enum
+from typing import TypeAlias
+
+import msgspec
+
+JsonText: TypeAlias = str
+"""JSON as written: spelling, key order and number forms kept."""
+
+
+class Role(enum.StrEnum):
+    """Who speaks. `developer` is read as system."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+class Text(msgspec.Struct, frozen=True, tag="text"):
+    """A piece of text."""
+
+    text: str
+
+
+Part: TypeAlias = Text
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """One call of a tool by the model."""
+
+    call_id: str
+    """The id that the client knows it by; minted by us for calls that we hand out."""
+    name: str
+    arguments: JsonText
+    """As the model or the client wrote it; need not be valid JSON."""
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message. Absent, null, "" and [] are one value here: the empty one."""
+
+    role: Role
+    parts: tuple[Part, ...] = ()
+    reasoning: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str = ""
+    """On a tool message: the call that it answers."""
+    name: str = ""
+
+    @property
+    def text(self) -> str:
+        """All text, joined without a separator (identity, parsing and previews, not rendering)."""
+        return "".join(part.text for part in self.parts)
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    """A tool that the client offers."""
+
+    name: str
+    declaration: JsonText
+    """The whole entry in OpenAI's chat form, key order kept: order matters to ids."""
+
+
+class ToolMode(enum.StrEnum):
+    """How free the model is to call tools."""
+
+    AUTO = "auto"
+    NONE = "none"
+    REQUIRED = "required"
+
+
+class NamedTool(msgspec.Struct, frozen=True, tag="named"):
+    """The model must call this tool."""
+
+    name: str
+
+
+ToolChoice: TypeAlias = ToolMode | NamedTool
+
+
+class CallArity(enum.StrEnum):
+    """How many tool calls one answer may hold."""
+
+    MANY = "many"
+    ONE = "one"
+
+
+class AnyText(msgspec.Struct, frozen=True, tag="text"):
+    """The answer may be any text."""
+
+
+class JsonObject(msgspec.Struct, frozen=True, tag="json_object"):
+    """The answer must be a JSON object."""
+
+
+class JsonSchema(msgspec.Struct, frozen=True, tag="json_schema"):
+    """The answer must be JSON that a schema accepts."""
+
+    schema: JsonText
+
+
+OutputForm: TypeAlias = AnyText | JsonObject | JsonSchema
+
+
+class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Sampling settings as the client gave them; None = the client did not say."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    seed: int | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    choices: int = 1
+    top_logprobs: int | None = None
+    """How many alternatives a token the client wants to see; None = no log-probabilities in its answer."""
+
+
+class Ending(enum.StrEnum):
+    """What the model is to do with the last message."""
+
+    ANSWER = "answer"
+    """Open a new assistant message."""
+    CONTINUE = "continue"
+    """Go on writing the last message, an assistant's (prefill)."""
+
+
+class RetryMark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the client says about a repeat."""
+
+    idempotency_key: str = ""
+    retry_count: int = 0
+
+
+class Call(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One request of an agent, whatever its dialect."""
+
+    dialect: str
+    model: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: ToolChoice = ToolMode.AUTO
+    arity: CallArity = CallArity.MANY
+    output: OutputForm = AnyText()
+    sampling: Sampling = Sampling()
+    template_kwargs: JsonText = "{}"
+    """Arguments for the chat template, a JSON object with sorted keys."""
+    ending: Ending = Ending.ANSWER
+    retry: RetryMark = RetryMark()
+    agent_name: str = ""
+    unknown_fields: tuple[str, ...] = ()
+    """Names of body fields that this dialect does not know; kept for the record, never acted on."""
+
+
+class ToolCallDelta(msgspec.Struct, frozen=True):
+    """A piece of a tool call. The first piece of a call carries its id and name, later ones only arguments."""
+
+    index: int
+    call_id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class TokenLogprob(msgspec.Struct, frozen=True):
+    """One token as a client that asked for log-probabilities sees it."""
+
+    token: bytes
+    logprob: float | None
+    top: tuple[tuple[bytes, float], ...] = ()
+
+
+class ReplyDelta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one choice gained since the last delta."""
+
+    choice: int = 0
+    reasoning: str = ""
+    content: str = ""
+    calls: tuple[ToolCallDelta, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing that a client could be told."""
+        return not (self.reasoning or self.content or self.calls or self.logprobs)
+
+
+class ReplyFinish(enum.StrEnum):
+    """Why an answer ended, as clients are told."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """One finished choice, as handed out."""
+
+    message: Message
+    finish: ReplyFinish
+    logprobs: tuple[TokenLogprob, ...] = ()
+    stop_string: str = ""
+    """The stop string that ended it, if one did."""
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Token counts of one request, as the engine counted."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int | None = None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A whole answer: one reply a choice."""
+
+    replies: tuple[Reply, ...]
+    usage: Usage

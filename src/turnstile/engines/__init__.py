@@ -1,0 +1,1 @@
+"""Inference engines: ids in, ids and log-probabilities out."""

@@ -1,0 +1,59 @@
+"""The seam between the one path and an inference engine: ids in, ids and log-probabilities out."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from turnstile.generation import Draw, Emit, Generation, Prompt
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    """What an engine really does, measured or read from it at start. Nothing here is assumed."""
+
+    engine: str
+    """`llamacpp`, `embedded`, ..."""
+    version: str
+    """The engine's own word; `unknown` if it has none."""
+    models: tuple[str, ...]
+    """Served names, as `/v1/models` answers."""
+    context_length: int | None
+    """Ids of prompt and completion together; None = unknown."""
+    concurrency: int | None
+    """Sequences that are sampled at once; None = the engine decides."""
+    vocab_size: int | None
+    chat_template: str
+    """The template that the engine itself would use; empty = it cannot say."""
+    honours: frozenset[str]
+    """Names of `Draw` fields that change what it samples."""
+    constraints: frozenset[str]
+    """Tags of the constraints that it can enforce: `schema`, `grammar`."""
+    max_top_logprobs: int
+    echoes_prompt_ids: str
+    """`ids`, `count` or `no`: what it says about the prompt that it ran."""
+
+
+class Engine(Protocol):
+    """A running engine. One instance serves all rollouts of a process."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do; fixed after start."""
+        ...
+
+    async def generate(self, prompt: Prompt, draw: Draw, emit: Emit) -> Generation:
+        """Sample one completion, handing ids to `emit` as they come.
+
+        Cancelling the call aborts the sampling upstream.
+        Raises: EngineError, with the engine's own status where it gave one; CallerError for a context overflow.
+        """
+        ...
+
+    async def health(self) -> str:
+        """Empty if it is ready, else what is wrong, as a sentence."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections and child processes."""
+        ...

@@ -1,0 +1,1 @@
+"""Which held tokens a request builds on: digests, matching and the forest."""

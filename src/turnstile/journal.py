@@ -1,0 +1,213 @@
+"""The records that a rollout is made of, and their form on disk.
+
+Everything that Turnstile knows is a fold over these. A record holds what a call adds, never what it repeats.
+Stored with msgpack; a new field has a default and a stored field never changes meaning.
+"""
+
+from __future__ import annotations
+
+import enum
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import msgspec
+
+from turnstile.conversation import JsonText, Message, ReplyFinish, Sampling, Usage
+from turnstile.generation import Cut, Draw, Finish, Head, History, LogprobsMode, NodeRef, Note
+from turnstile.reasons import DiscardReason, FailReason, IncompleteReason
+from turnstile.tokens import IdRun, LogprobRun, Segment
+
+
+class RolloutOpened(msgspec.Struct, frozen=True, tag="rollout_opened", omit_defaults=True):
+    """A rollout, or its next attempt, began."""
+
+    rollout_id: str
+    attempt: int
+    opened_at: datetime
+    group_id: str | None = None
+    task_id: str | None = None
+    sample_index: int | None = None
+    parent_rollout_id: str | None = None
+    agent_name: str | None = None
+    metadata: JsonText = "{}"
+    agent_key_sha256: str = ""
+    """Empty: no key is asked for."""
+    opened_by: str = "operator"
+    """`operator`, or `first_use` where rollouts need not be created first."""
+
+
+class CallStarted(msgspec.Struct, frozen=True, tag="call_started", omit_defaults=True):
+    """A request was planned; durable before the engine hears anything."""
+
+    rollout_id: str
+    call_id: str
+    started_at: datetime
+    dialect: str
+    head: str
+    """Fingerprint."""
+    new_head: Head | None
+    """The head itself, where it is the rollout's first call with it."""
+    engine: str
+    engine_version: str
+    parent: NodeRef | None
+    held_length: int
+    """How many ids of the parent's path the prompt keeps."""
+    added_A: IdRun
+    added_segments: tuple[Segment, ...]
+    prompt_sha256: str
+    """Ids hash of the whole prompt, held and added."""
+    history: History
+    covered_M: int
+    """How many leading messages of the request the parent's path stands for."""
+    new_M: tuple[Message, ...]
+    """The messages behind those."""
+    sampling: Sampling
+    """As the client gave it."""
+    draw: Draw
+    """As the engine was asked; `seed` and `choice` are the first choice's."""
+    body_digest: str
+    """Equal for two requests that mean the same, delivery aside."""
+    idempotency_key: str = ""
+    agent_name: str = ""
+    notes: tuple[Note, ...] = ()
+
+
+class CallJoined(msgspec.Struct, frozen=True, tag="call_joined"):
+    """A repeat of an earlier request was given that one's answer; nothing was sampled for it."""
+
+    rollout_id: str
+    joined_at: datetime
+    call_id: str
+    """The call whose answer it was given."""
+    how: str
+    """`coalesced` with the running call, or `replayed` from its answer."""
+
+
+class SampledChoice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One completion and what it was handed out as."""
+
+    choice: int
+    ids_S: IdRun
+    logprobs_S: LogprobRun | None
+    message: Message
+    """As handed to the client."""
+    reply_finish: ReplyFinish
+    finish: Finish
+    engine_finish_reason: str
+    usage: Usage
+    logprobs_mode: LogprobsMode
+    logprobs_temperature: float | None
+    cut: Cut = Cut.NONE
+    stop_string: str = ""
+    engine_request_id: str = ""
+    sampler_echo: JsonText = ""
+    policy_min: int | None = None
+    policy_max: int | None = None
+    incomplete: tuple[IncompleteReason, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+
+class TurnCommitted(msgspec.Struct, frozen=True, tag="turn_committed"):
+    """An answer was verified; durable before its last byte leaves."""
+
+    rollout_id: str
+    call_id: str
+    finished_at: datetime
+    choices: tuple[SampledChoice, ...]
+
+
+class CallFailed(msgspec.Struct, frozen=True, tag="call_failed", omit_defaults=True):
+    """A call ended without a turn. What was sampled by then is kept, and never trained."""
+
+    rollout_id: str
+    call_id: str
+    """Empty: the request failed before it was planned."""
+    failed_at: datetime
+    reason: FailReason
+    problem: str
+    dialect: str = ""
+    status: int = 0
+    partial_S: IdRun = IdRun()
+
+
+class AnswerUndelivered(msgspec.Struct, frozen=True, tag="answer_undelivered"):
+    """The client had gone when the last byte of an answer was due."""
+
+    rollout_id: str
+    call_id: str
+    at: datetime
+    reason: DiscardReason
+
+
+class RolloutStatus(enum.StrEnum):
+    """How a rollout ended, as its runner said."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    TRUNCATED = "truncated"
+    FAILED = "failed"
+    ABORTED = "aborted"
+
+
+class RolloutFinished(msgspec.Struct, frozen=True, tag="rollout_finished", omit_defaults=True):
+    """The rollout was closed; later calls are refused."""
+
+    rollout_id: str
+    finished_at: datetime
+    status: RolloutStatus
+    reward: float | None = None
+    rewards: dict[str, float | None] = {}
+    metadata: JsonText = "{}"
+
+
+class CallRejected(msgspec.Struct, frozen=True, tag="call_rejected"):
+    """An agent called a rollout that was closed."""
+
+    rollout_id: str
+    at: datetime
+    reason: str
+
+
+Record: TypeAlias = (
+    RolloutOpened
+    | CallStarted
+    | CallJoined
+    | TurnCommitted
+    | CallFailed
+    | AnswerUndelivered
+    | RolloutFinished
+    | CallRejected
+)
+
+
+def _enc_hook(value: Any) -> Any:  # noqa: ANN401 - msgspec's own signature
+    match value:
+        case IdRun():
+            return value.packed
+        case LogprobRun():
+            return (value.packed, value.unknown)
+        case _:
+            raise NotImplementedError(f"cannot store {type(value).__name__}")
+
+
+def _dec_hook(kind: type, value: Any) -> Any:  # noqa: ANN401 - msgspec's own signature
+    if kind is IdRun:
+        return IdRun(bytes(value))
+    if kind is LogprobRun:
+        packed, unknown = value
+        return LogprobRun(bytes(packed), tuple(unknown))
+    raise NotImplementedError(f"cannot read {kind.__name__}")
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_enc_hook)
+_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record, dec_hook=_dec_hook)
+
+
+def encode(record: Record) -> bytes:
+    """A record as msgpack bytes."""
+    return _encoder.encode(record)
+
+
+def decode(stored: bytes) -> Record:
+    """A record from msgpack bytes. Raises: msgspec.ValidationError or DecodeError if they are no record."""
+    return _decoder.decode(stored)

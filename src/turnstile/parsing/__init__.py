@@ -1,0 +1,1 @@
+"""From sampled ids to reasoning, text and tool calls."""

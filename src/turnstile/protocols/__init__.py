@@ -1,0 +1,1 @@
+"""The dialects that agents speak."""

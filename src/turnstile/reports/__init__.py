@@ -1,0 +1,1 @@
+"""What a person wants to know about a store: drift, replay."""

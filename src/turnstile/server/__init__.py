@@ -1,0 +1,1 @@
+"""HTTP for agents and for whoever runs rollouts."""

@@ -1,0 +1,1 @@
+"""The neutral trajectory format: assemble, validate, read and write."""
