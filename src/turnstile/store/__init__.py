@@ -1,1 +1,7 @@
 """The journal on disk."""
+
+from turnstile.store.blobs import Blobs
+from turnstile.store.reader import Reader, RolloutSummary
+from turnstile.store.writer import Journal
+
+__all__ = ["Blobs", "Journal", "Reader", "RolloutSummary"]

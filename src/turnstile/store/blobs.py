@@ -1,0 +1,90 @@
+"""Files by the sha256 of their bytes: tokenizers, chat templates, media."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import final
+
+from turnstile.errors import StoreError
+from turnstile.store.schema import BLOBS_DIRECTORY
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@final
+class Blobs:
+    """The content-addressed files of a store. Any number of processes may read and write them at once."""
+
+    def __init__(self, directory: Path) -> None:
+        """Use the blobs of the store in `directory`; nothing is made before the first `put`."""
+        self._root = directory / BLOBS_DIRECTORY
+
+    def put(self, content: bytes) -> str:
+        """Keep bytes, durable on return; bytes that are there already are not written again.
+
+        Returns: their hex sha256, by which `get` finds them.
+        Raises: StoreError if they cannot be written; no partial file is left under the name.
+        """
+        sha256 = hashlib.sha256(content).hexdigest()
+        file = self._file(sha256)
+        if not file.exists():
+            try:
+                _write_whole(file, content)
+            except OSError as error:
+                raise StoreError(
+                    f"Cannot write {len(content)} bytes to `{file}`: {error.strerror}",
+                    "Free space there and make the directory writable for this user",
+                ) from error
+        return sha256
+
+    def get(self, sha256: str) -> bytes:
+        """The bytes with this hash.
+
+        Raises: StoreError if they are not there (code `blob_missing`), not readable, or no longer the same.
+        """
+        if not _SHA256.fullmatch(sha256):
+            raise StoreError(f"`{sha256}` is no sha256", "Give 64 lower-case hexadecimal digits", code="blob_missing")
+        file = self._file(sha256)
+        try:
+            content = file.read_bytes()
+        except FileNotFoundError as error:
+            raise StoreError(
+                f"The store has no `{file}`",
+                "Copy the whole store directory, `blobs` included",
+                code="blob_missing",
+            ) from error
+        except OSError as error:
+            raise StoreError(
+                f"Cannot read `{file}`: {error.strerror}", "Make the directory readable for this user"
+            ) from error
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise StoreError(
+                f"`{file}` is damaged: its bytes have another hash than its name",
+                "Delete that file and let the server write it again",
+                code="blob_damaged",
+            )
+        return content
+
+    def _file(self, sha256: str) -> Path:
+        return self._root / sha256[:2] / sha256
+
+
+def _write_whole(file: Path, content: bytes) -> None:
+    """Write under another name, sync, rename: a name never stands for half a file, not even after power loss."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, draft = tempfile.mkstemp(dir=file.parent, prefix=".draft-")
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(draft, file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+        raise

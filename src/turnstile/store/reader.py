@@ -1,0 +1,182 @@
+"""The journal's reading half; any number of them, in any process, also while one writes."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TypeAlias, final
+
+import msgspec
+
+from turnstile.errors import StoreError
+from turnstile.journal import Record, RolloutStatus, decode
+from turnstile.store.faults import fault
+from turnstile.store.schema import JOURNAL_FILE, open_readonly
+from turnstile.store.tables import checksum
+
+_PAGE = 64
+"""Records read at a time, so that a long rollout is never whole in memory."""
+
+_SUMMARY = """SELECT number, rollout_id, attempt, status, opened_at, finished_at, group_id, task_id, sample_index,
+    parent_rollout_id, agent_name, calls, turns, failed_calls, forks, sampled_tokens, reward FROM rollouts"""
+_RECORDS = """SELECT seq, crc32, body FROM records
+    WHERE rollout_id = ? AND attempt = ? AND seq > ? ORDER BY seq LIMIT ?"""
+_LATEST = "number IN (SELECT max(number) FROM rollouts GROUP BY rollout_id)"
+
+_Value: TypeAlias = str | int
+_Row: TypeAlias = tuple[str | int | float | bytes | None, ...]
+
+
+class RolloutSummary(msgspec.Struct, frozen=True):
+    """One attempt of a rollout, without its records."""
+
+    number: int
+    """Position in the order of opening; the cursor of a listing."""
+    rollout_id: str
+    attempt: int
+    status: RolloutStatus
+    opened_at: datetime
+    finished_at: datetime | None = None
+    group_id: str | None = None
+    task_id: str | None = None
+    sample_index: int | None = None
+    parent_rollout_id: str | None = None
+    agent_name: str | None = None
+    calls: int = 0
+    """Calls that an engine was to hear of."""
+    turns: int = 0
+    """Calls that were answered."""
+    failed_calls: int = 0
+    forks: int = 0
+    """Calls whose prompt did not keep the whole held prefix: forked or rendered again."""
+    sampled_tokens: int = 0
+    """Of all choices of all answered calls."""
+    reward: float | None = None
+
+
+@final
+class Reader:
+    """A read-only view of a store. It always shows a prefix of what was appended, never a part of a commit."""
+
+    def __init__(self, file: Path, connection: sqlite3.Connection) -> None:
+        """Own a connection; `open` makes one."""
+        self._file = file
+        self._connection = connection
+        self._turn = threading.Lock()
+
+    @classmethod
+    def open(cls, directory: Path) -> Reader:
+        """Open the store in a directory. Raises: StoreError if there is none or it cannot be read."""
+        file = directory / JOURNAL_FILE
+        return cls(file, open_readonly(file))
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the store go; a second call does nothing."""
+        self._connection.close()
+
+    def records(self, rollout_id: str, attempt: int | None = None) -> Iterator[Record]:
+        """The records of one attempt in the order of their appends, the latest attempt if none is named.
+
+        Lazy: what is appended while it runs may show up at the end. Empty for a rollout that is not there.
+        Raises: StoreError that names the record which is damaged.
+        """
+        attempt = self.latest_attempt(rollout_id) if attempt is None else attempt
+        last = 0
+        while page := self._select(_RECORDS, (rollout_id, attempt, last, _PAGE)):
+            for row in page:
+                record, last = self._decode(rollout_id, row)
+                yield record
+
+    def rollouts(
+        self,
+        *,
+        group_id: str | None = None,
+        task_id: str | None = None,
+        status: RolloutStatus | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[RolloutSummary]:
+        """One page of attempts in the order in which they were opened.
+
+        Args:
+            group_id: only this group; None = any.
+            task_id: only this task; None = any.
+            status: only this status; None = any.
+            after: the `number` of the last summary of the page before; 0 = the first page.
+            limit: how many at most.
+
+        Raises: StoreError.
+        """
+        named: list[tuple[str, _Value]] = [("number > ?", after)]
+        named += [("group_id = ?", group_id)] if group_id is not None else []
+        named += [("task_id = ?", task_id)] if task_id is not None else []
+        named += [("status = ?", status.value)] if status is not None else []
+        clauses = " AND ".join(clause for clause, _ in named)
+        values = (*(value for _, value in named), limit)
+        return self._summaries(f"{_SUMMARY} WHERE {clauses} ORDER BY number LIMIT ?", values)
+
+    def rollout(self, rollout_id: str) -> RolloutSummary | None:
+        """The latest attempt of a rollout; None if it was never opened. Raises: StoreError."""
+        found = self._summaries(f"{_SUMMARY} WHERE rollout_id = ? ORDER BY attempt DESC LIMIT 1", (rollout_id,))
+        return found[0] if found else None
+
+    def open_rollouts(self) -> list[RolloutSummary]:
+        """All rollouts whose latest attempt is still running. Raises: StoreError."""
+        return self._summaries(
+            f"{_SUMMARY} WHERE status = ? AND {_LATEST} ORDER BY number", (RolloutStatus.RUNNING.value,)
+        )
+
+    def latest_attempt(self, rollout_id: str) -> int:
+        """The number of a rollout's latest attempt; 0 if it was never opened. Raises: StoreError."""
+        summary = self.rollout(rollout_id)
+        return summary.attempt if summary else 0
+
+    def meta(self, key: str) -> str | None:
+        """A fact about the store itself; None if it was never set. Raises: StoreError."""
+        found = self._select("SELECT value FROM meta WHERE key = ?", (key,))
+        return str(found[0][0]) if found else None
+
+    def _summaries(self, query: str, values: Sequence[_Value]) -> list[RolloutSummary]:
+        names = RolloutSummary.__struct_fields__
+        return [
+            msgspec.convert(dict(zip(names, row, strict=True)), RolloutSummary) for row in self._select(query, values)
+        ]
+
+    def _select(self, query: str, values: Sequence[_Value]) -> list[_Row]:
+        try:
+            with self._turn:
+                return self._connection.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise fault(error, self._file, "read") from error
+
+    def _decode(self, rollout_id: str, row: _Row) -> tuple[Record, int]:
+        match row:
+            case (int(seq), int(crc32), bytes(body)):
+                pass
+            case _:
+                raise self._damaged(rollout_id, row[0], "its columns have other types")
+        if checksum(body) != crc32:
+            raise self._damaged(rollout_id, seq, "its bytes are not the ones that were written")
+        try:
+            return decode(body), seq
+        except (msgspec.DecodeError, ValueError, TypeError) as error:
+            raise self._damaged(rollout_id, seq, str(error)) from error
+
+    def _damaged(self, rollout_id: str, seq: object, why: str) -> StoreError:
+        return StoreError(
+            f"Record {seq} of rollout `{rollout_id}` in `{self._file}` is damaged: {why}",
+            "Take a copy of the store and export the other rollouts by name",
+            code="record_damaged",
+        )

@@ -1,0 +1,158 @@
+"""The journal's tables, how a file gets them, and how it is opened.
+
+A store is a directory: `journal.sqlite3` (and SQLite's own `-wal` and `-shm` beside it), `blobs/`, `lock`.
+`records` is the truth. `rollouts` is a summary of it, written in the same transaction, so that a listing never
+has to read records.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+from turnstile.errors import StoreError
+from turnstile.store.faults import fault
+
+JOURNAL_FILE = "journal.sqlite3"
+LOCK_FILE = "lock"
+BLOBS_DIRECTORY = "blobs"
+
+APPLICATION_ID = 0x54535431
+"""`TST1` in SQLite's header: tells our file from any other database."""
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE records (
+            seq INTEGER PRIMARY KEY,
+            rollout_id TEXT NOT NULL,
+            attempt INTEGER NOT NULL,
+            kind TEXT NOT NULL,
+            call_id TEXT NOT NULL,
+            crc32 INTEGER NOT NULL,
+            body BLOB NOT NULL
+        ) STRICT""",
+        "CREATE INDEX records_of_attempt ON records (rollout_id, attempt, seq)",
+        """CREATE TABLE rollouts (
+            number INTEGER PRIMARY KEY,
+            rollout_id TEXT NOT NULL,
+            attempt INTEGER NOT NULL,
+            group_id TEXT,
+            task_id TEXT,
+            sample_index INTEGER,
+            parent_rollout_id TEXT,
+            agent_name TEXT,
+            status TEXT NOT NULL,
+            opened_at TEXT NOT NULL,
+            finished_at TEXT,
+            calls INTEGER NOT NULL DEFAULT 0,
+            turns INTEGER NOT NULL DEFAULT 0,
+            failed_calls INTEGER NOT NULL DEFAULT 0,
+            forks INTEGER NOT NULL DEFAULT 0,
+            sampled_tokens INTEGER NOT NULL DEFAULT 0,
+            reward REAL,
+            UNIQUE (rollout_id, attempt)
+        ) STRICT""",
+        "CREATE INDEX rollouts_of_group ON rollouts (group_id, number)",
+        "CREATE INDEX rollouts_of_task ON rollouts (task_id, number)",
+        "CREATE INDEX rollouts_by_status ON rollouts (status, number)",
+        "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
+    ),
+)
+"""Step N takes a file of version N to version N + 1. A released step never changes."""
+
+VERSION = len(MIGRATIONS)
+
+
+def open_writable(file: Path, patience_s: float) -> sqlite3.Connection:
+    """The one writing connection, its tables made or brought up to date.
+
+    It may be used by any one thread at a time. Commits survive the end of the process, kill -9 included; the last
+    of them may be lost with the machine (`synchronous = NORMAL` in WAL mode: sqlite.org/pragma.html), but never
+    in part and never out of order.
+
+    Raises: StoreError if the file is not ours, of a newer version, damaged, or cannot be written.
+    """
+    try:
+        connection = sqlite3.connect(file, timeout=patience_s, isolation_level=None, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise fault(error, file, "open the journal") from error
+    try:
+        _refuse_foreign(connection, file)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA journal_size_limit = 67108864")
+        _migrate(connection)
+    except sqlite3.Error as error:
+        connection.close()
+        raise fault(error, file, "open the journal") from error
+    except StoreError:
+        connection.close()
+        raise
+    return connection
+
+
+def open_readonly(file: Path) -> sqlite3.Connection:
+    """A connection that cannot write, for any process, also while another one writes.
+
+    Raises: StoreError if there is no journal, or it is of another version, damaged or not readable.
+    """
+    if not file.is_file():
+        raise StoreError(
+            f"There is no journal in `{file.parent}`", "Name the directory that `turnstile serve --store` was given"
+        )
+    try:
+        connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise fault(error, file, "open the journal") from error
+    try:
+        _refuse_foreign(connection, file)
+        version = _version(connection)
+    except sqlite3.Error as error:
+        connection.close()
+        raise fault(error, file, "open the journal") from error
+    except StoreError:
+        connection.close()
+        raise
+    if version < VERSION:
+        connection.close()
+        raise StoreError(
+            f"The journal `{file}` has version {version}, and this Turnstile reads version {VERSION}",
+            "Start `turnstile serve` on it once, which brings it up to date",
+        )
+    return connection
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _refuse_foreign(connection: sqlite3.Connection, file: Path) -> None:
+    owner = int(connection.execute("PRAGMA application_id").fetchone()[0])
+    tables = int(connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0])
+    if owner != APPLICATION_ID and (owner or tables):
+        raise StoreError(f"The database `{file}` is no journal of Turnstile's", "Give the store another directory")
+    version = _version(connection)
+    if version > VERSION:
+        raise StoreError(
+            f"The journal `{file}` has version {version}, newer than the {VERSION} that this Turnstile knows",
+            "Upgrade Turnstile, or give it another directory",
+            code="store_too_new",
+        )
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    if _version(connection) == VERSION:
+        return
+    connection.execute("BEGIN EXCLUSIVE")
+    try:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        for step in MIGRATIONS[_version(connection) :]:
+            for statement in step:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise

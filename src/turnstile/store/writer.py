@@ -1,0 +1,230 @@
+"""The journal's writing half: one thread, one transaction for all that came in since the last one.
+
+An append is answered only after its commit. No delay is added: the thread commits as soon as it is free, so one
+caller waits for one commit, and a thousand callers share few of them (group commit).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import final
+
+from turnstile.errors import StoreError
+from turnstile.journal import Record, encode
+from turnstile.store.faults import fault
+from turnstile.store.lock import StoreLock
+from turnstile.store.schema import JOURNAL_FILE, LOCK_FILE, open_writable
+from turnstile.store.tables import Row, insert, set_meta
+
+
+@final
+class _Append:
+    """What one caller waits for: rows that are written together or not at all."""
+
+    __slots__ = ("answer", "loop", "meta", "refusal", "rows")
+
+    def __init__(self, rows: tuple[Row, ...], meta: tuple[tuple[str, str], ...] = ()) -> None:
+        self.rows = rows
+        self.meta = meta
+        self.loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[None] = self.loop.create_future()
+        self.refusal: StoreError | None = None
+
+    def settle(self) -> None:
+        """Wake the caller; on the caller's own loop."""
+        if self.answer.done():
+            return
+        if self.refusal is None:
+            self.answer.set_result(None)
+        else:
+            self.answer.set_exception(self.refusal)
+
+
+@final
+class Journal:
+    """The writing end of a store; one a store, in one process.
+
+    What it survives: an append that returned is on disk after the process ends in any way, kill -9 included. If the
+    machine itself goes down, the last commits may be missing, but none is there in part and none is out of order.
+    """
+
+    def __init__(self, directory: Path, lock: StoreLock, patience_s: float) -> None:
+        """Own a lock that is held already; `open` makes one."""
+        self.directory = directory
+        self._file = directory / JOURNAL_FILE
+        self._lock = lock
+        self._patience_s = patience_s
+        self._connection: sqlite3.Connection | None = None
+        self._waiting: queue.SimpleQueue[_Append | None] = queue.SimpleQueue()
+        self._gate = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="turnstile-journal", daemon=True)
+
+    @classmethod
+    def open(cls, directory: Path, patience_s: float = 5.0) -> Journal:
+        """Open the store in a directory, making both if they are not there.
+
+        Args:
+            directory: where the store is.
+            patience_s: seconds to wait for another program that holds the database locked.
+
+        Raises: StoreError if another process writes to it, it is of a newer version, damaged, or not writable.
+        """
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"Cannot make the store's directory `{directory}`: {error.strerror}",
+                "Choose a directory that this user can write to",
+            ) from error
+        journal = cls(directory, StoreLock.acquire(directory / LOCK_FILE), patience_s)
+        try:
+            journal._connection = open_writable(journal._file, patience_s)
+        except StoreError:
+            journal._lock.release()
+            raise
+        journal._thread.start()
+        return journal
+
+    async def append(self, record: Record) -> None:
+        """Make one record durable; returns after its commit.
+
+        Records become durable in the order of the calls. A caller that is cancelled while it waits does not take
+        its record back.
+        Raises: StoreError, and then the record is not in the journal; a later append may succeed.
+        """
+        await self._write(_Append((Row(record, encode(record)),)))
+
+    async def append_all(self, records: Sequence[Record]) -> None:
+        """Make several records durable, all of them or none; otherwise as `append`."""
+        if records:
+            await self._write(_Append(tuple(Row(record, encode(record)) for record in records)))
+
+    async def set_meta(self, key: str, value: str) -> None:
+        """Keep a fact about the store itself, replacing an older one; durable on return.
+
+        Raises: StoreError, and then the older one still stands.
+        """
+        await self._write(_Append((), ((key, value),)))
+
+    def close(self) -> None:
+        """Write what waits, then let the store go; blocks for one commit. A second call does nothing."""
+        with self._gate:
+            if self._closed:
+                return
+            self._closed = True
+            self._waiting.put(None)
+        self._thread.join()
+
+    async def _write(self, append: _Append) -> None:
+        with self._gate:
+            if self._closed:
+                raise StoreError(f"The journal `{self._file}` is closed", "Start the server again")
+            self._waiting.put(append)
+        await append.answer
+
+    def _run(self) -> None:
+        group: list[_Append] = []
+        try:
+            while True:
+                group, more = self._next_group()
+                self._commit(group)
+                if not more:
+                    break
+        finally:
+            # Reached with work left only by a fault of ours: nobody may wait for ever then.
+            with self._gate:
+                self._closed = True
+            self._refuse(group)
+            with contextlib.suppress(sqlite3.Error):
+                self._disconnect()
+            self._lock.release()
+
+    def _next_group(self) -> tuple[list[_Append], bool]:
+        """All that waits, at least one; False with the last of them."""
+        group: list[_Append] = []
+        item = self._waiting.get()
+        while item is not None:
+            group.append(item)
+            try:
+                item = self._waiting.get_nowait()
+            except queue.Empty:
+                return group, True
+        return group, False
+
+    def _commit(self, group: list[_Append]) -> None:
+        if not group:
+            return
+        try:
+            connection = self._connection or open_writable(self._file, self._patience_s)
+            self._connection = connection
+            connection.execute("BEGIN IMMEDIATE")
+            for append in group:
+                _insert_together(connection, append)
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._fail(group, fault(error, self._file, "write a record"))
+        except StoreError as error:
+            self._fail(group, error)
+        _wake(group)
+        group.clear()
+
+    def _fail(self, group: list[_Append], error: StoreError) -> None:
+        """Nothing of the group was written; a fresh connection next time, in case the cause has gone by then."""
+        with contextlib.suppress(sqlite3.Error):
+            self._disconnect()
+        for append in group:
+            append.refusal = StoreError(error.problem, error.remedy, code=error.code)
+
+    def _refuse(self, group: list[_Append]) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                item = self._waiting.get_nowait()
+                if item is not None:
+                    group.append(item)
+        for append in group:
+            append.refusal = StoreError(
+                f"The journal's writer of `{self._file}` has ended", "Start the server again and report the traceback"
+            )
+        _wake(group)
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _insert_together(connection: sqlite3.Connection, append: _Append) -> None:
+    """All rows of one append; a row that is refused takes back its own append and no other."""
+    connection.execute("SAVEPOINT append")
+    try:
+        for row in append.rows:
+            insert(connection, row)
+        for key, value in append.meta:
+            set_meta(connection, key, value)
+    except StoreError as error:
+        append.refusal = error
+        connection.execute("ROLLBACK TO append")
+    connection.execute("RELEASE append")
+
+
+def _wake(group: list[_Append]) -> None:
+    by_loop: defaultdict[asyncio.AbstractEventLoop, list[_Append]] = defaultdict(list)
+    for append in group:
+        by_loop[append.loop].append(append)
+    for loop, appends in by_loop.items():
+        # A loop that is closed has nobody left who waits.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_settle_all, appends)
+
+
+def _settle_all(appends: list[_Append]) -> None:
+    for append in appends:
+        append.settle()
