@@ -7,13 +7,14 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnstile.errors import StoreError
 from turnstile.store import Blobs
 
 
+@settings(max_examples=30, deadline=None)
 @given(content=st.binary(max_size=300))
 def test_bytes_are_found_again_by_their_sha256(tmp_path_factory, content):
     directory = tmp_path_factory.mktemp("store")
