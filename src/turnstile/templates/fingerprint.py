@@ -1,0 +1,79 @@
+"""What makes two heads the same head."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, cast
+
+from turnstile.conversation import JsonText, Message
+from turnstile.generation import Head
+from turnstile.templates.render import Template
+from turnstile.templates.tokenizer import Tokenizer
+
+
+def head_of(  # noqa: PLR0913 - a head is these six
+    *,
+    model: str,
+    tokenizer: Tokenizer,
+    template: Template,
+    kwargs: JsonText,
+    tools: tuple[JsonText, ...],
+    leading_system: tuple[Message, ...],
+) -> Head:
+    """The head of a request: two requests whose prompts begin alike have the same fingerprint.
+
+    Tools keep their order and the order of their keys, since both decide ids; only the blanks between JSON tokens
+    do not count. Template arguments are a mapping, so their order does not count. No tools and an empty list are
+    one. The clock is no part of it.
+
+    Args:
+        model: the name that the client asked for.
+        tokenizer: of the served model.
+        template: of the served model, special tokens included.
+        kwargs: template arguments, a JSON object.
+        tools: declarations, in the client's order.
+        leading_system: the system messages before any other message.
+    """
+    parts = (
+        "turnstile head 1",
+        model,
+        tokenizer.sha256,
+        tokenizer.size,
+        template.sha256,
+        sorted(template.special_tokens.items()),
+        _mapping(kwargs),
+        [_compact(tool) for tool in tools],
+        [_system_text(message) for message in leading_system],
+    )
+    return Head(
+        fingerprint=hashlib.sha256(json.dumps(parts).encode()).hexdigest(),
+        model=model,
+        tokenizer_sha256=tokenizer.sha256,
+        vocab_size=tokenizer.size,
+        chat_template_sha256=template.sha256,
+        template_kwargs=kwargs,
+        tools=tools,
+    )
+
+
+def _compact(text: JsonText) -> str:
+    """JSON without the blanks between its tokens; text that is no JSON as it is."""
+    try:
+        return json.dumps(json.loads(text), separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _mapping(kwargs: JsonText) -> list[tuple[str, Any]] | JsonText:
+    try:
+        value = json.loads(kwargs)
+    except (ValueError, RecursionError):
+        return kwargs
+    # Only the outermost order is without meaning: a template may print a nested value as it is.
+    return sorted(cast("dict[str, Any]", value).items()) if isinstance(value, dict) else kwargs
+
+
+def _system_text(message: Message) -> list[str]:
+    texts = [part.text for part in message.parts]
+    return [message.role.value, message.name, *texts] if any(texts) else [message.role.value, message.name]

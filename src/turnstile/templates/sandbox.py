@@ -1,0 +1,186 @@
+"""The bounded Jinja2 in which chat templates run.
+
+A chat template is a program that came with a model. It gets what transformers gives it
+(`transformers/utils/chat_template_utils.py`), and it cannot run or grow without end: every turn of a loop and
+every call of a macro is counted, and so is the size of what operators make.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sized
+from typing import Any, cast
+
+from jinja2 import TemplateError, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.ext import loopcontrols
+from jinja2.runtime import Context
+from jinja2.sandbox import SandboxedEnvironment, modifies_known_mutable
+from jinja2.visitor import NodeTransformer
+
+MAX_STEPS = 5_000_000
+"""Turns of loops and calls of macros in one render: some seconds."""
+MAX_SIZE = 2**26
+"""Characters of one render's output, and items or characters of one value that an operator makes."""
+MAX_POWER_BITS = 4096
+"""Bits of a number that `**` makes."""
+
+_STEP = "turnstile_step"
+_JOIN = "turnstile_join"
+_GENERATION_TAG = re.compile(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
+_MUTATORS = frozenset(
+    {"append", "extend", "insert", "pop", "remove", "clear", "reverse", "sort", "update", "setdefault"}
+)
+
+
+class _Bounded(SandboxedEnvironment):
+    """A sandbox whose operators and calls make nothing huge."""
+
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401 - Jinja2's signature
+        """Refuse an operation whose result would be huge, else do it."""
+        match operator:
+            case "+":
+                _refuse_size(_length(left) + _length(right))
+            case "*":
+                _refuse_size(_length(left) * _number(right) + _length(right) * _number(left))
+            case "**" if _number(left).bit_length() * _number(right) > MAX_POWER_BITS:
+                raise SecurityError("the template makes a number that is too large")
+            case "%" if isinstance(left, str) and re.search(r"\*|\d{6,}", left):
+                raise SecurityError("the template formats with a width that is too large")
+            case _:
+                pass
+        return super().call_binop(context, operator, left, right)
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - Jinja2's signature
+        """Refuse a call with a huge number, such as a width to pad to."""
+        for value in (*args, *kwargs.values()):
+            _refuse_size(_number(value))
+        return super().call(__context, __obj, *args, **kwargs)
+
+
+class _BoundedImmutable(_Bounded):
+    """The same, and templates cannot change a list or a mapping: what transformers uses."""
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:  # noqa: ANN401 - Jinja2's signature
+        """Whether a template may read an attribute."""
+        return super().is_safe_attribute(obj, attr, value) and not modifies_known_mutable(obj, attr)
+
+
+class BoundedTemplate:
+    """A compiled template; safe to share between threads."""
+
+    def __init__(self, source: str) -> None:
+        """Compile. Raises: jinja2.TemplateSyntaxError; RecursionError if it is nested too deeply."""
+        rewritten = without_generation_tags(source)
+        # Kimi K2 builds a list with `.append`, which the immutable sandbox forbids. Every value that a template
+        # sees is made for one render, so a template that mutates changes nothing but its own render.
+        kind = (
+            _Bounded
+            if _mutates(SandboxedEnvironment(extensions=[loopcontrols]).parse(rewritten))
+            else _BoundedImmutable
+        )
+        environment = kind(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment.filters["tojson"] = to_json  # pyright: ignore[reportUnknownMemberType] - untyped in Jinja2
+        tree = _Counting().visit(environment.parse(rewritten))
+        self._template = environment.from_string(
+            tree.set_environment(environment), globals={"raise_exception": _raise_exception, _JOIN: _join}
+        )
+
+    def render(self, variables: dict[str, Any]) -> str:
+        """The text. Raises: jinja2.TemplateError, and whatever else the template's expressions raise."""
+        taken = 0
+
+        def step() -> str:
+            nonlocal taken
+            taken += 1
+            if taken > MAX_STEPS:
+                raise SecurityError(f"the template ran for more than {MAX_STEPS} steps")
+            return ""
+
+        pieces: list[str] = []
+        size = 0
+        for piece in self._template.generate({**variables, _STEP: step}):
+            size += len(piece)
+            _refuse_size(size)
+            pieces.append(piece)
+        return "".join(pieces)
+
+
+def without_generation_tags(source: str) -> str:
+    """A template in which `{% generation %}` is a condition that always holds.
+
+    The tag marks what an assistant wrote, for training masks; Jinja2 does not know it. As a condition it keeps
+    its effect on the whitespace around it, as a comment it would not.
+    """
+
+    def condition(tag: re.Match[str]) -> str:
+        left, end, right = tag.groups()
+        return f"{{%{left} {'endif' if end else 'if true'} {right}%}}"
+
+    return _GENERATION_TAG.sub(condition, source)
+
+
+def to_json(
+    value: object,
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - the signature that transformers gives templates
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,  # noqa: FBT001, FBT002
+) -> str:
+    """JSON as chat templates expect it: Jinja2's own filter would escape `<`, `>`, `&` and `'`."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise_exception(message: str) -> None:
+    raise TemplateError(message)
+
+
+def _mutates(tree: nodes.Template) -> bool:
+    return any(
+        isinstance(call.node, nodes.Getattr) and call.node.attr in _MUTATORS for call in tree.find_all(nodes.Call)
+    )
+
+
+class _Counting(NodeTransformer):
+    """Puts a counted step into every loop and macro, and bounds `~`, which is no operator to the sandbox."""
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:
+        return self._stepping(node)
+
+    def visit_Macro(self, node: nodes.Macro) -> nodes.Node:
+        return self._stepping(node)
+
+    def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.Node:
+        return self._stepping(node)
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        return nodes.Call(nodes.Name(_JOIN, "load"), node.nodes, [], None, None, lineno=node.lineno)
+
+    def _stepping(self, node: nodes.For | nodes.Macro | nodes.CallBlock) -> nodes.Node:
+        self.generic_visit(node)
+        step = nodes.Call(nodes.Name(_STEP, "load"), [], [], None, None)
+        node.body.insert(0, nodes.ExprStmt(step).set_lineno(node.lineno))
+        return node
+
+
+def _join(*parts: object) -> str:
+    texts = [str(part) for part in parts]
+    _refuse_size(sum(map(len, texts)))
+    return "".join(texts)
+
+
+def _length(value: object) -> int:
+    return len(cast("Sized", value)) if isinstance(value, str | bytes | list | tuple) else 0
+
+
+def _number(value: object) -> int:
+    return abs(value) if isinstance(value, int) else 0
+
+
+def _refuse_size(size: int) -> None:
+    if size > MAX_SIZE:
+        raise SecurityError(f"the template makes a value of more than {MAX_SIZE} characters or items")
