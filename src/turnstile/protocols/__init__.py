@@ -1,1 +1,9 @@
 """The dialects that agents speak."""
+
+from __future__ import annotations
+
+from turnstile.protocols.base import Dialect
+from turnstile.protocols.chat import CHAT
+
+DIALECTS: tuple[Dialect, ...] = (CHAT,)
+"""All of them; a new one is a module of this room and an entry here."""

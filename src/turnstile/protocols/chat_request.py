@@ -1,0 +1,218 @@
+"""A chat completions request as it stands on the wire.
+
+Source: OpenAI's API reference as of the `openai` package 3.57; the extensions are those of vLLM's and SGLang's
+chat routes. Members that are not named here are skipped, except at the top, where they are noticed by name.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import Meta, Raw
+
+from turnstile.errors import CallerError
+from turnstile.protocols.json_body import check_text, fields_of, read_json
+
+_NULL = Raw(b"null")
+_INT64 = 2**63 - 1
+
+Count: TypeAlias = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Penalty: TypeAlias = Annotated[float, Meta(ge=-2.0, le=2.0)]
+Probability: TypeAlias = Annotated[float, Meta(ge=0.0, le=1.0)]
+StopString: TypeAlias = Annotated[str, Meta(min_length=1)]
+
+
+class WirePart(msgspec.Struct, frozen=True):
+    """One piece of a message's content."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+
+
+class WireFunctionCall(msgspec.Struct, frozen=True):
+    """What a call calls."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    arguments: Raw = _NULL
+    """A string that should hold JSON; some clients send the JSON itself."""
+
+
+class WireToolCall(msgspec.Struct, frozen=True):
+    """A call that an assistant message made."""
+
+    id: str | None = None
+    type: str | None = "function"
+    function: WireFunctionCall | None = None
+
+
+class WireReasoningDetail(msgspec.Struct, frozen=True):
+    """A piece of reasoning as OpenRouter's clients send it back."""
+
+    text: str | None = None
+    summary: str | None = None
+
+
+class WireMessage(msgspec.Struct, frozen=True):
+    """One message, whatever its role."""
+
+    role: str
+    content: str | list[WirePart] | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: list[WireToolCall] | None = None
+    function_call: WireFunctionCall | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: list[WireReasoningDetail] | None = None
+    audio: dict[str, Raw] | None = None
+
+
+class WireFunction(msgspec.Struct, frozen=True):
+    """A function that the client offers."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    description: str | None = None
+    parameters: dict[str, Raw] | None = None
+
+
+class WireTool(msgspec.Struct, frozen=True):
+    """A tool that the client offers."""
+
+    type: str | None = None
+    function: WireFunction | None = None
+
+
+class WireName(msgspec.Struct, frozen=True):
+    """Something that is called by its name."""
+
+    name: str
+
+
+class WireToolChoice(msgspec.Struct, frozen=True):
+    """A tool choice in its long form."""
+
+    type: str
+    function: WireName | None = None
+
+
+class WireJsonSchema(msgspec.Struct, frozen=True):
+    """The schema of a structured answer."""
+
+    schema: Raw = _NULL
+
+
+class WireResponseFormat(msgspec.Struct, frozen=True):
+    """The form that the answer must have."""
+
+    type: str
+    json_schema: WireJsonSchema | None = None
+
+
+class WireStreamOptions(msgspec.Struct, frozen=True):
+    """How a stream is written."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class ChatRequest(msgspec.Struct, frozen=True):
+    """The body of a chat completions request."""
+
+    model: Annotated[str, Meta(min_length=1)]
+    messages: Annotated[list[WireMessage], Meta(min_length=1)]
+    tools: list[Raw] | None = None
+    tool_choice: str | WireToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    functions: list[Raw] | None = None
+    function_call: str | WireName | None = None
+    response_format: WireResponseFormat | None = None
+    n: Annotated[int, Meta(ge=1, le=128)] | None = None
+    stop: StopString | Annotated[list[StopString], Meta(max_length=16)] | None = None
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
+    seed: Annotated[int, Meta(ge=-_INT64, le=_INT64)] | None = None
+    temperature: Annotated[float, Meta(ge=0.0, le=2.0)] | None = None
+    top_p: Probability | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    min_p: Probability | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0.0)] | None = None
+    logit_bias: dict[str, Annotated[float, Meta(ge=-100.0, le=100.0)]] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    stream: bool | None = None
+    stream_options: WireStreamOptions | None = None
+    chat_template_kwargs: dict[str, Raw] | None = None
+    reasoning_effort: str | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
+
+
+_TRANSPORT = frozenset({
+    "cache_prompt", "cache_salt", "id_slot", "metadata", "priority", "prompt_cache_key", "prompt_cache_options",
+    "prompt_cache_retention", "request_id", "rid", "safety_identifier", "service_tier", "store", "user", "verbosity",
+})  # fmt: skip
+"""Fields that change nothing about what is sampled here; accepted and not acted on."""
+
+_REFUSED: dict[str, tuple[object, ...]] = {
+    # OpenAI
+    "audio": (), "modalities": (["text"],), "moderation": (), "prediction": (), "web_search_options": (),
+    # vLLM and SGLang: sampling
+    "allowed_token_ids": (), "bad_words": ([],), "best_of": (1,), "custom_logit_processor": (), "ebnf": (),
+    "guided_choice": (), "guided_grammar": (), "guided_json": (), "guided_regex": (), "ignore_eos": (False,),
+    "include_stop_str_in_output": (False,), "length_penalty": (1.0,), "logits_processors": ([],), "min_tokens": (0,),
+    "no_stop_trim": (False,), "regex": (), "stop_regex": ([],), "stop_token_ids": ([],), "structural_tag": (),
+    "structured_outputs": (), "thinking_token_budget": (), "use_beam_search": (False,),
+    # vLLM and SGLang: what is rendered or run
+    "add_special_tokens": (False,), "chat_template": (), "documents": ([],), "input_ids": (),
+    "kv_transfer_params": (), "lora_path": (), "mm_processor_kwargs": ({},), "truncate_prompt_tokens": (),
+    # vLLM and SGLang: what is answered
+    "echo": (False,), "include_reasoning": (True,), "prompt_logprobs": (), "return_hidden_states": (False,),
+    "return_token_ids": (False,), "return_tokens_as_token_ids": (False,), "separate_reasoning": (True,),
+    "skip_special_tokens": (True,), "stream_reasoning": (True,),
+    # llama.cpp
+    "dry_multiplier": (0,), "dynatemp_range": (0,), "grammar": ("",), "json_schema": (),
+    "mirostat": (0,), "n_predict": (-1,), "n_probs": (0,), "post_sampling_probs": (False,), "repeat_penalty": (1,),
+    "return_tokens": (False,), "samplers": (), "top_n_sigma": (-1,), "typical_p": (1,), "verbose": (False,),
+    "xtc_probability": (0,),
+}  # fmt: skip
+"""Fields that would change the answer and cannot be served, each with the values that ask for nothing."""
+
+_LONGEST_HARMLESS_BYTES = 16
+_NAMES_KEPT = 32
+_NAME_CHARACTERS = 100
+
+_request_decoder = msgspec.json.Decoder(ChatRequest)
+_any_decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(object)
+
+
+def read_request(body: bytes) -> tuple[ChatRequest, tuple[str, ...]]:
+    """The request in a body, and the names of its members that are not known here, sorted.
+
+    Raises: CallerError that names the field which is no such thing or cannot be served.
+    """
+    check_text(body)
+    fields = fields_of(body)
+    unknown = fields.keys() - set(ChatRequest.__struct_fields__) - _TRANSPORT
+    for name in sorted(unknown & _REFUSED.keys()):
+        if not _asks_for_nothing(name, fields[name]):
+            raise unsupported(name, f"Leave `{name}` out")
+    request = read_json(_request_decoder, body)
+    names = sorted(name[:_NAME_CHARACTERS] for name in unknown - _REFUSED.keys())
+    return request, tuple(names[:_NAMES_KEPT])
+
+
+def unsupported(path: str, remedy: str) -> CallerError:
+    """The error for a field that is well formed and cannot be served."""
+    return CallerError(f"`{path}` cannot be served here", remedy, code="unsupported_parameter", param=path)
+
+
+def _asks_for_nothing(name: str, raw: Raw) -> bool:
+    if len(bytes(raw)) > _LONGEST_HARMLESS_BYTES:
+        return False
+    value = read_json(_any_decoder, raw, name)
+    return value is None or value in _REFUSED[name]
