@@ -9,7 +9,7 @@ from turnstile.errors import TurnstileError
 from turnstile.protocols.base import Decoded, WireRequest
 from turnstile.protocols.chat_decode import DIALECT_NAME, decode
 from turnstile.protocols.chat_encode import encoder_for
-from turnstile.protocols.openai import error_body
+from turnstile.protocols.openai_error import error_body
 
 
 @final

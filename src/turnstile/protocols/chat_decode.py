@@ -92,7 +92,7 @@ def decode(request: WireRequest) -> tuple[Call, AnswerForm]:
         messages=messages,
         tools=tools,
         tool_choice=_tool_choice(wire, tools),
-        arity=CallArity.ONE if wire.parallel_tool_calls is False or wire.functions else CallArity.MANY,
+        arity=CallArity.ONE if tools and (wire.parallel_tool_calls is False or wire.functions) else CallArity.MANY,
         output=_output(wire.response_format),
         sampling=_sampling(wire),
         template_kwargs=_template_kwargs(wire),

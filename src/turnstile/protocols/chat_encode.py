@@ -28,7 +28,7 @@ from turnstile.protocols.chat_answer import (
     usage_of,
 )
 from turnstile.protocols.chat_decode import AnswerForm, CallForm, Delivery
-from turnstile.protocols.openai import error_body
+from turnstile.protocols.openai_error import error_body
 from turnstile.protocols.sse import MEDIA_TYPE, comment, json_event, word_event
 
 _encoder = msgspec.json.Encoder()

@@ -34,7 +34,7 @@ _LOCATED = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 _WRONG_KIND = re.compile(r"Expected `(?P<kinds>[^`]+)`, got `[^`]+`")
 _OUT_OF_BOUNDS = re.compile(r"Expected `(?P<kind>[^`]+)`(?P<of> of length)? (?P<sign>>=|<=|>|<) (?P<bound>\S+)")
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
-_STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]")
+_STEP = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>\d+)\]")
 _HIGH, _LOW, _HEX = rb"\\u[dD][89abAB]", rb"\\u[dD][c-fC-F]", rb"[0-9a-fA-F]{2}"
 _LONE_SURROGATE = re.compile(
     rb"(?<!\\)" + _HIGH + _HEX + rb"(?!" + _LOW + rb")|(?<!" + _HIGH + rb"..)(?<!\\)" + _LOW + _HEX
@@ -89,13 +89,14 @@ def wrong_value(path: str, expected: str, got: str = "") -> CallerError:
     """The error for a field whose value cannot be.
 
     Args:
-        path: the field, such as `messages[3].content`.
+        path: the field, such as `messages[3].content`; empty for the body itself.
         expected: what may stand there, such as `a string`.
         got: what stood there; empty if it was missing.
     """
     what = f"got {snippet(got)}" if got else "but it is missing"
     code = "invalid_value" if got else "missing_required_parameter"
-    return CallerError(f"`{path}`: expected {expected}, {what}", f"Send {expected} there", code=code, param=path)
+    where = f"`{path}`" if path else "The request body"
+    return CallerError(f"{where}: expected {expected}, {what}", f"Send {expected} there", code=code, param=path)
 
 
 def snippet(text: str) -> str:
@@ -120,13 +121,15 @@ def string_or_json(raw: msgspec.Raw) -> str:
 def _wrong_value(message: str, body: bytes, at: str) -> CallerError:
     located = _LOCATED.fullmatch(message)
     what, inner = (located["what"], located["path"] or "") if located else (message, "")
+    # Inside an object whose keys are the client's own, msgspec does not say which member it was.
+    inner = inner.partition("[...]")[0]
     path = (at + inner).removeprefix(".")
     if missing := _MISSING.fullmatch(what):
         return wrong_value(f"{path}.{missing['name']}".removeprefix("."), "a value")
     value = _value_at(body, inner)
     if kind := _WRONG_KIND.fullmatch(what):
         names = [_KINDS.get(name, name) for name in kind["kinds"].split(" | ") if name != "null"]
-        return wrong_value(path or "the body", " or ".join(names), value)
+        return wrong_value(path, " or ".join(names), value)
     if bounds := _OUT_OF_BOUNDS.fullmatch(what):
         expected = _KINDS.get(bounds["kind"], bounds["kind"]) + (" of length" if bounds["of"] else "")
         direction = "at most" if bounds["sign"].startswith("<") else "at least"
@@ -137,13 +140,17 @@ def _wrong_value(message: str, body: bytes, at: str) -> CallerError:
 
 
 def _value_at(body: bytes, path: str) -> str:
-    """The JSON at a path of msgspec's, as written; of a path that ends in `[...]` the value around it."""
+    """The JSON at a path as msgspec writes it; enough of it to be shown."""
     value: bytes | msgspec.Raw = body
-    for step in _STEP.finditer(path):
-        if (name := step["name"]) is not None:
-            value = _FIELDS.decode(value)[name]
-        else:
-            value = _ITEMS.decode(value)[int(step["index"])]
+    try:
+        for step in _STEP.finditer(path):
+            if (name := step["name"]) is not None:
+                value = _FIELDS.decode(value)[name]
+            else:
+                value = _ITEMS.decode(value)[int(step["index"])]
+    except (LookupError, msgspec.DecodeError, RecursionError):
+        # The object has the member twice, and the faulty one is not the last; or what follows is not JSON.
+        return "another value"
     return bytes(value)[:_READ_BYTES].decode(errors="replace")
 
 
