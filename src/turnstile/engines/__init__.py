@@ -1,1 +1,92 @@
-"""Inference engines: ids in, ids and log-probabilities out."""
+"""Inference engines, and how to open the one that a person names."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Protocol, assert_never
+
+from turnstile.engines.base import Capabilities, Engine
+from turnstile.engines.embedded import EmbeddedServer, EmbeddedSettings, cache_home, tools_template
+from turnstile.engines.llamacpp import LlamaServer, random_seed
+from turnstile.engines.smollm import ShowProgress, say_nothing
+from turnstile.tokens import Vocabulary
+
+__all__ = [
+    "EMBEDDED",
+    "Capabilities",
+    "EmbeddedServer",
+    "EmbeddedSettings",
+    "Engine",
+    "EngineKind",
+    "EngineServer",
+    "LlamaServer",
+    "cache_home",
+    "connect",
+    "tools_template",
+]
+
+EMBEDDED = "embedded"
+"""What `--engine` says for the model that Turnstile ships."""
+
+
+class EngineKind(enum.StrEnum):
+    """What stands behind an address."""
+
+    AUTO = "auto"
+    """Asked for at start: so far, only llama.cpp's server answers `/props`."""
+    LLAMACPP = "llamacpp"
+
+
+class EngineServer(Protocol):
+    """An engine that answers but cannot be sampled from yet: its tokenizer may come from the model it names."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it says it can do."""
+        ...
+
+    @property
+    def model_path(self) -> str:
+        """Where the gguf lies, as the engine says; empty if it does not. For a remote one, on its machine."""
+        ...
+
+    def speaking(self, vocabulary: Vocabulary, seeds: Callable[[], int] = random_seed) -> Engine:
+        """The engine, once the tokenizer is known. Closing it closes this too."""
+        ...
+
+    async def health(self) -> str:
+        """Empty if it is ready, else what is wrong, as a sentence."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections and child processes."""
+        ...
+
+
+async def connect(
+    target: str,
+    kind: EngineKind = EngineKind.AUTO,
+    api_key: str = "",
+    embedded: EmbeddedSettings | None = None,
+    show: ShowProgress = say_nothing,
+) -> EngineServer:
+    """Open an engine.
+
+    Args:
+        target: its base URL, or `embedded` for the model that Turnstile ships.
+        kind: what stands behind the URL.
+        api_key: the engine's own key; never an agent's.
+        embedded: how to run the embedded engine; the defaults if None.
+        show: told how far the embedded model's download is.
+
+    Raises: EngineError `engine_unreachable`, `engine_refused`, `engine_broken`, `engine_missing` or
+    `model_unavailable`.
+    """
+    if target == EMBEDDED:
+        return await EmbeddedServer.open(embedded or EmbeddedSettings(cache_home=cache_home()), show)
+    match kind:
+        case EngineKind.AUTO | EngineKind.LLAMACPP:
+            return await LlamaServer.open(target, api_key)
+        case _:
+            assert_never(kind)

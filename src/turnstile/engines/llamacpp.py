@@ -1,0 +1,148 @@
+"""llama.cpp's server: token ids in; ids, log-probabilities and the stop out.
+
+Answers are sampled in short requests that are not streamed, on a leased slot, because the server's own stream
+loses the ids and probabilities of tokens that end inside a character. Whether the client streams plays no part,
+so a streamed and a whole answer are sampled alike (docs/decisions/0003-llamacpp-exact-streaming.md).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from turnstile.engines.base import Capabilities
+from turnstile.engines.llamacpp_request import RequestBody
+from turnstile.engines.llamacpp_run import Row, Run
+from turnstile.engines.llamacpp_shapes import Completion, Models, Props, broken, read
+from turnstile.engines.llamacpp_slots import SlotPool
+from turnstile.engines.wire import Wire
+from turnstile.errors import TurnstileError
+from turnstile.generation import Draw, Emit, Free, Generation, Prompt
+from turnstile.tokens import Vocabulary
+
+_HONOURED = frozenset(Draw.__struct_fields__)
+MAX_TOP_LOGPROBS = 20
+"""As in OpenAI's API; the server would give more."""
+
+
+def random_seed() -> int:
+    """A 32-bit seed for a request that names none."""
+    return secrets.randbits(32)
+
+
+class LlamaServer:
+    """A llama.cpp server that answers, and what it says of itself. `speaking` makes it an engine."""
+
+    def __init__(self, wire: Wire, capabilities: Capabilities, model_path: str) -> None:
+        self.wire = wire
+        self._capabilities = capabilities
+        self._model_path = model_path
+
+    @classmethod
+    async def open(cls, url: str, api_key: str = "", name: str = "llamacpp") -> LlamaServer:
+        """Connect and read `/props` and `/v1/models`.
+
+        Raises: EngineError `engine_unreachable`, `engine_refused` or `engine_broken`.
+        """
+        wire = Wire.open(url, api_key)
+        try:
+            props = read(await wire.get("/props"), Props)
+            models = read(await wire.get("/v1/models"), Models)
+        except TurnstileError:
+            await wire.close()
+            raise
+        return cls(wire, _capabilities(name, props, models), props.model_path)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the server says it can do."""
+        return self._capabilities
+
+    @property
+    def model_path(self) -> str:
+        """Where the server says its gguf lies, on its own machine; empty if it does not say."""
+        return self._model_path
+
+    def speaking(self, vocabulary: Vocabulary, seeds: Callable[[], int] = random_seed) -> LlamaCpp:
+        """The engine, once the tokenizer is known.
+
+        Args:
+            vocabulary: the bytes of each id, to place probabilities and to find stop strings.
+            seeds: where seeds come from for draws that name none.
+        """
+        return LlamaCpp(self, vocabulary, seeds)
+
+    async def health(self) -> str:
+        """Empty if it is ready, else what is wrong, as a sentence."""
+        try:
+            answer = await self.wire.get("/health")
+        except TurnstileError as problem:
+            return str(problem)
+        return "" if answer.status == 200 else f"llama.cpp is not ready: status {answer.status}."
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.wire.close()
+
+
+class LlamaCpp:
+    """The engine behind a llama.cpp server."""
+
+    def __init__(self, server: LlamaServer, vocabulary: Vocabulary, seeds: Callable[[], int]) -> None:
+        self._server = server
+        self._vocabulary = vocabulary
+        self._seeds = seeds
+        self._slots = SlotPool(server.capabilities.concurrency or 1)
+        self._row = Row(vocabulary)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do; fixed after start."""
+        return self._server.capabilities
+
+    async def generate(self, prompt: Prompt, draw: Draw, emit: Emit) -> Generation:
+        """Sample one completion; see `Engine.generate`.
+
+        Raises: EngineError; CallerError `context_length_exceeded`.
+        """
+        seed = self._seeds() if draw.seed is None else draw.seed
+        async with self._slots.lease(draw.affinity) as slot:
+            prompt_T = prompt.ids_T
+            body = RequestBody(prompt_T, draw, slot, seed)
+            run = Run(self._complete, self._vocabulary, self._row, body, draw)
+            run.expect(len(prompt_T), self.capabilities.context_length)
+            if isinstance(draw.constraint, Free):
+                await run.in_segments(emit)
+            else:
+                await run.at_once(emit)
+            return run.generation(seed)
+
+    async def health(self) -> str:
+        """Empty if it is ready, else what is wrong, as a sentence."""
+        return await self._server.health()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._server.close()
+
+    async def _complete(self, body: bytes) -> Completion:
+        return read(await self._server.wire.post("/completion", body), Completion)
+
+
+def _capabilities(name: str, props: Props, models: Models) -> Capabilities:
+    if props.total_slots < 1:
+        raise broken(f"/props says total_slots {props.total_slots}")
+    served = dict.fromkeys(served for entry in models.data for served in (entry.id, *entry.aliases))
+    return Capabilities(
+        engine=name,
+        version=props.build_info,
+        models=tuple(served),
+        context_length=props.default_generation_settings.n_ctx or None,
+        concurrency=props.total_slots,
+        vocab_size=next((entry.meta.n_vocab for entry in models.data if entry.meta), None),
+        chat_template=props.chat_template,
+        honours=_HONOURED,
+        constraints=frozenset({"schema", "grammar"}),
+        max_top_logprobs=MAX_TOP_LOGPROBS,
+        echoes_prompt_ids="count",
+    )

@@ -1,0 +1,170 @@
+"""The bodies sent to llama.cpp's `/completion`: ids in, and every sampler setting said outright.
+
+The server's defaults filter (top-k 40, top-p 0.95, min-p 0.05), so nothing is left to them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import assert_never
+
+import msgspec
+
+from turnstile.generation import Constraint, Draw, Free, GrammarConstraint, LogprobsMode, SchemaConstraint
+from turnstile.tokens import IdRun
+
+_ALWAYS = ("tokens", "stop_type", "tokens_predicted", "tokens_evaluated", "truncated", "completion_probabilities")
+_FIRST = (*_ALWAYS, "timings/cache_n", "generation_settings")
+
+
+class _Request(msgspec.Struct, frozen=True):
+    n_predict: int
+    seed: int
+    id_slot: int
+    n_probs: int
+    post_sampling_probs: bool
+    response_fields: tuple[str, ...]
+    samplers: tuple[str, ...]
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repeat_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: tuple[tuple[int, float], ...]
+    grammar: str | msgspec.UnsetType = msgspec.UNSET
+    json_schema: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    repeat_last_n: int = 0
+    """How far back penalties look: over the whole sequence, so that cutting it into requests changes nothing."""
+    stop: tuple[str, ...] = ()
+    """Never sent: with a stop string the server drops the probabilities of the tokens that spell it."""
+    return_tokens: bool = True
+    cache_prompt: bool = True
+    stream: bool = False
+    ignore_eos: bool = False
+    typical_p: float = 1.0
+    top_n_sigma: float = -1.0
+    xtc_probability: float = 0.0
+    dry_multiplier: float = 0.0
+    mirostat: int = 0
+    dynatemp_range: float = 0.0
+
+
+def segment_seed(seed: int, choice: int, offset: int) -> int:
+    """The 32-bit seed of the segment that starts `offset` tokens into a choice's answer.
+
+    Two segments never share a stream of random numbers, and the same request draws the same ones again.
+    """
+    digest = hashlib.blake2s(f"{seed}:{choice}:{offset}".encode(), digest_size=4).digest()
+    # llama.cpp reads 0xFFFFFFFF as "choose one yourself".
+    return int.from_bytes(digest, "little") % 0xFFFFFFFF
+
+
+def logprobs_mode(draw: Draw) -> LogprobsMode:
+    """Which distribution the recorded numbers belong to.
+
+    After the samplers (`post_sampling_probs`) wherever that is the distribution that was sampled from. It is not
+    at temperature 0, where it is a constant, and not under a grammar: llama.cpp first samples without the grammar
+    and reports that distribution if the token happens to fit, so the same token in the same place has two numbers
+    (docs/decisions/0003-llamacpp-exact-streaming.md). There the model's own distribution is recorded.
+    """
+    if draw.temperature <= 0 or not isinstance(draw.constraint, Free):
+        return LogprobsMode.RAW
+    return LogprobsMode.PROCESSED
+
+
+def is_penalised(draw: Draw) -> bool:
+    """Whether tokens that stand in the sequence already become less likely."""
+    return bool(draw.presence_penalty or draw.frequency_penalty or draw.repetition_penalty != 1.0)
+
+
+def samplers(draw: Draw) -> tuple[str, ...]:
+    """The sampler chain of a draw: temperature before the filters, as OpenAI's and vLLM's parameters mean it."""
+    filters = (
+        ("top_k", draw.top_k > 0),
+        ("top_p", draw.top_p < 1.0),
+        ("min_p", draw.min_p > 0.0),
+    )
+    chain = ("temperature", *(name for name, is_on in filters if is_on))
+    return ("penalties", *chain) if is_penalised(draw) else chain
+
+
+class RequestBody:
+    """The bodies of one draw; the prompt is written as JSON once."""
+
+    def __init__(self, prompt_T: IdRun, draw: Draw, slot: int, seed: int) -> None:
+        self._prompt = _joined(prompt_T.tolist())
+        self._prompt_length = len(prompt_T)
+        self._draw = draw
+        self._slot = slot
+        self._seed = seed
+        self._mode = logprobs_mode(draw)
+
+    def sample(self, sampled_S: list[int], count: int) -> bytes:
+        """Sample up to `count` more ids behind those sampled so far."""
+        draw = self._draw
+        request = _Request(
+            n_predict=count,
+            seed=segment_seed(self._seed, draw.choice, len(sampled_S)),
+            id_slot=self._slot,
+            n_probs=max(1, draw.top_logprobs),
+            post_sampling_probs=self._mode is LogprobsMode.PROCESSED,
+            response_fields=_ALWAYS if sampled_S else _FIRST,
+            samplers=samplers(draw),
+            temperature=max(0.0, draw.temperature),
+            top_k=draw.top_k,
+            top_p=draw.top_p,
+            min_p=draw.min_p,
+            repeat_penalty=draw.repetition_penalty,
+            presence_penalty=draw.presence_penalty,
+            frequency_penalty=draw.frequency_penalty,
+            logit_bias=draw.logit_bias,
+            repeat_last_n=self._prompt_length + len(sampled_S) + count if is_penalised(draw) else 0,
+        )
+        return self._written(sampled_S, _constrained(request, draw.constraint))
+
+    def row(self, sampled_S: list[int], forced_id: int, entries: int) -> bytes:
+        """Ask for the likeliest `entries` tokens behind those sampled so far, before any sampler.
+
+        The server gives numbers only for a token that leaves the text whole, so it is made to sample `forced_id`;
+        the bias does not show in them.
+        """
+        request = _Request(
+            n_predict=1,
+            seed=0,
+            id_slot=self._slot,
+            n_probs=entries,
+            post_sampling_probs=False,
+            response_fields=_ALWAYS,
+            samplers=("temperature",),
+            temperature=1.0,
+            top_k=0,
+            top_p=1.0,
+            min_p=0.0,
+            repeat_penalty=1.0,
+            presence_penalty=0.0,
+            frequency_penalty=0.0,
+            logit_bias=((forced_id, 1000.0),),
+        )
+        return self._written(sampled_S, request)
+
+    def _written(self, sampled_S: list[int], request: _Request) -> bytes:
+        ids = b",".join(part for part in (self._prompt, _joined(sampled_S)) if part)
+        return b'{"prompt":[' + ids + b"]," + msgspec.json.encode(request)[1:]
+
+
+def _joined(ids: list[int]) -> bytes:
+    return msgspec.json.encode(ids)[1:-1]
+
+
+def _constrained(request: _Request, constraint: Constraint) -> _Request:
+    match constraint:
+        case Free():
+            return request
+        case GrammarConstraint(gbnf=gbnf):
+            return msgspec.structs.replace(request, grammar=gbnf)
+        case SchemaConstraint(schema=schema):
+            return msgspec.structs.replace(request, json_schema=msgspec.Raw(schema.encode()))
+        case _:
+            assert_never(constraint)

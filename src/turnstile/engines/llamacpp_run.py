@@ -1,0 +1,280 @@
+"""One completion on a llama.cpp slot: its requests, what came of them, and the checks on each answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from turnstile.conversation import TokenLogprob, Usage
+from turnstile.engines.llamacpp_request import RequestBody, logprobs_mode
+from turnstile.engines.llamacpp_shapes import Candidate, Completion, ProbabilityEntry, broken
+from turnstile.engines.logprob_fill import FIRST_ENTRIES, filled, listed
+from turnstile.engines.probability_gaps import align
+from turnstile.engines.stop_scan import StopScan
+from turnstile.errors import EchoMismatch
+from turnstile.generation import Delta, Draw, Emit, Finish, Free, Generation, LogprobsMode, Note
+from turnstile.reasons import NoteCode
+from turnstile.tokens import IdRun, LogprobRun, Vocabulary
+
+Complete = Callable[[bytes], Awaitable[Completion]]
+
+FIRST_SEGMENT = 1
+"""The first token is sent as soon as it is sampled."""
+GROWN_SEGMENT = 4
+LONGEST_SEGMENT = 16
+_NO_LIMIT = 1 << 20
+_PROBABILITY_SLACK = 1e-4
+
+
+class Row:
+    """How to ask for a row of log-probabilities with one tokenizer."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._forced: int | None = None
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids in a whole row."""
+        return self._vocabulary.size
+
+    @property
+    def forced_id(self) -> int:
+        """An id whose text is one ASCII letter, so that the server gives the numbers of its place.
+
+        Raises: EngineError if the tokenizer has none.
+        """
+        if self._forced is None:
+            found = (at for at in range(self._vocabulary.size) if self._vocabulary.token_bytes(at) == b"a")
+            self._forced = next(found, None)
+            if self._forced is None:
+                raise broken("its tokenizer has no token for the letter a")
+        return self._forced
+
+
+class Run:
+    """The state of one completion. One of `in_segments` and `at_once` is awaited once, then `generation` is read."""
+
+    def __init__(self, complete: Complete, vocabulary: Vocabulary, row: Row, body: RequestBody, draw: Draw) -> None:
+        self._complete = complete
+        self._vocabulary = vocabulary
+        self._row = row
+        self._body = body
+        self._draw = draw
+        self._mode = logprobs_mode(draw)
+        self._scan = StopScan(draw, vocabulary)
+        self._prompt_length = 0
+        self._context_length: int | None = None
+        self._ids: list[int] = []
+        self._logprobs: list[float | None] = []
+        self._first: Completion | None = None
+        self._ending: tuple[Finish, str, str] = (Finish.LENGTH, "limit", "")
+        self._requests = 0
+        self._filled = 0
+        self._sampled_again = 0
+        self._trimmed = 0
+
+    def expect(self, prompt_length: int, context_length: int | None) -> None:
+        """Say what the engine is to report."""
+        self._prompt_length = prompt_length
+        self._context_length = context_length
+
+    async def in_segments(self, emit: Emit) -> None:
+        """Sample in short requests, each behind what the earlier ones gave."""
+        size = FIRST_SEGMENT
+        while (count := self._allowed(size)) > 0:
+            answer = await self._sample(count)
+            aligned = align(answer.tokens, answer.completion_probabilities, self._vocabulary)
+            kept = len(answer.tokens)
+            if aligned.gaps:
+                # Sampling goes on right behind the first token of a character: the rest of it is then the start
+                # of a request's text, which has numbers. What is dropped is dropped whatever it was, so what
+                # is sampled in its place comes from the same distribution.
+                kept = aligned.gaps[0] + 1
+                self._sampled_again += len(answer.tokens) - kept
+            cut_short = kept < len(answer.tokens)
+            ended = await self._take(answer.tokens[:kept], aligned.entries_S[:kept], emit)
+            if ended or (not cut_short and self._says_end(answer)):
+                return
+            size = GROWN_SEGMENT if cut_short or size < GROWN_SEGMENT else min(2 * size, LONGEST_SEGMENT)
+
+    async def at_once(self, emit: Emit) -> None:
+        """Sample in one request: a grammar's state lives no longer than a request."""
+        count = self._allowed(self._draw.max_tokens if self._draw.max_tokens is not None else _NO_LIMIT)
+        if count <= 0:
+            return
+        answer = await self._sample(count)
+        aligned = align(answer.tokens, answer.completion_probabilities, self._vocabulary)
+        if not await self._take(answer.tokens, aligned.entries_S, emit):
+            self._says_end(answer)
+
+    def generation(self, seed: int) -> Generation:
+        """What came of it. `seed` is the request's own."""
+        finish, label, stop_string = self._ending
+        first = self._first
+        echo = _SamplerEcho(
+            seed=seed,
+            choice=self._draw.choice,
+            requests=self._requests,
+            sampled_again=self._sampled_again,
+            settings=first.generation_settings if first else msgspec.Raw(b"{}"),
+        )
+        return Generation(
+            ids_S=IdRun.of(self._ids),
+            logprobs_S=LogprobRun.of(self._logprobs),
+            finish=finish,
+            engine_finish_reason=label,
+            usage=Usage(
+                prompt_tokens=first.tokens_evaluated if first else self._prompt_length,
+                completion_tokens=len(self._ids),
+                cached_tokens=first.cache_n if first else None,
+            ),
+            logprobs_mode=self._mode,
+            logprobs_temperature=1.0 if self._mode is LogprobsMode.RAW else self._draw.temperature,
+            stop_string=stop_string,
+            sampler_echo=msgspec.json.encode(echo).decode(),
+            notes=self._notes(),
+        )
+
+    def _allowed(self, size: int) -> int:
+        limits = [size]
+        if self._draw.max_tokens is not None:
+            limits.append(self._draw.max_tokens - len(self._ids))
+        if self._context_length is not None and (self._ids or size == _NO_LIMIT):
+            limits.append(self._context_length - self._prompt_length - len(self._ids))
+        return min(limits)
+
+    async def _sample(self, count: int) -> Completion:
+        answer = await self._complete(self._body.sample(self._ids, count))
+        self._requests += 1
+        expected = self._prompt_length + len(self._ids)
+        if answer.tokens_evaluated != expected:
+            raise EchoMismatch(
+                f"llama.cpp ran {answer.tokens_evaluated} prompt tokens, and {expected} were sent",
+                remedy="Nothing was recorded; check that no other proxy stands before the engine",
+            )
+        if not answer.tokens or len(answer.tokens) > count:
+            raise broken(f"`tokens` has {len(answer.tokens)} ids where 1 to {count} were asked for")
+        if answer.tokens_predicted != len(answer.tokens):
+            raise broken(f"`tokens_predicted` is {answer.tokens_predicted} and `tokens` has {len(answer.tokens)} ids")
+        if len(answer.completion_probabilities) > len(answer.tokens):
+            raise broken(
+                f"`completion_probabilities` has {len(answer.completion_probabilities)} entries"
+                f" for {len(answer.tokens)} `tokens`"
+            )
+        if answer.stop_type not in ("eos", "limit"):
+            raise broken(f"`stop_type` is {answer.stop_type!r}, and neither a stop string nor a stream was asked for")
+        for at, token in enumerate(answer.tokens):
+            if not 0 <= token < self._vocabulary.size:
+                raise broken(f"`tokens[{at}]` is {token}, and the vocabulary has {self._vocabulary.size} ids")
+        self._first = self._first or answer
+        return answer
+
+    def _says_end(self, answer: Completion) -> bool:
+        if answer.stop_type == "eos":
+            self._ending = (Finish.STOP, "eos", "")
+            return True
+        if answer.truncated:
+            self._ending = (Finish.LENGTH, "limit", "")
+            return True
+        return False
+
+    async def _take(self, tokens: list[int], entries: tuple[ProbabilityEntry | None, ...], emit: Emit) -> bool:
+        hit = self._scan.feed(tokens)
+        if hit is not None:
+            self._trimmed += len(tokens) - hit.index - 1
+            tokens, entries = tokens[: hit.index + 1], entries[: hit.index + 1]
+        start = len(self._ids)
+        self._ids += tokens
+        known = [self._number(entry) for entry in entries]
+        for at, value in enumerate(known):
+            if value is None:
+                known[at] = await self._asked_again(start + at)
+        self._logprobs += known
+        await emit(Delta(IdRun.of(tokens), self._shown(tokens, known, entries)))
+        if hit is not None:
+            self._ending = (Finish.STOP, "stop_string" if hit.stop_string else "stop_id", hit.stop_string)
+        return hit is not None
+
+    def _number(self, entry: ProbabilityEntry | None) -> float | None:
+        if entry is None:
+            return None
+        return _natural_log(entry.prob, entry.logprob, self._mode)
+
+    def _shown(
+        self, tokens: list[int], known: list[float | None], entries: tuple[ProbabilityEntry | None, ...]
+    ) -> tuple[TokenLogprob, ...]:
+        if self._draw.top_logprobs == 0:
+            return ()
+        token_bytes = self._vocabulary.token_bytes
+        return tuple(
+            TokenLogprob(
+                token_bytes(token),
+                value,
+                tuple(
+                    (token_bytes(one.id), number)
+                    for one in _alternatives(entry)
+                    if (number := _natural_log(one.prob, one.logprob, self._mode)) is not None
+                ),
+            )
+            for token, value, entry in zip(tokens, known, entries, strict=True)
+        )
+
+    async def _asked_again(self, at: int) -> float | None:
+        """The log-probability of the sampled token at an index, from the row behind the ids before it."""
+        token = self._ids[at]
+        temperature = 1.0
+        if self._mode is LogprobsMode.PROCESSED:
+            if not self._draw.is_unfiltered:
+                return None
+            temperature = self._draw.temperature
+        for entries in (FIRST_ENTRIES, self._row.vocab_size):
+            answer = await self._complete(self._body.row(self._ids[:at], self._row.forced_id, entries))
+            row = answer.completion_probabilities[0].top_logprobs if answer.completion_probabilities else ()
+            if self._mode is LogprobsMode.RAW:
+                value = listed(row, token)
+            else:
+                value = filled(row, token, temperature, self._row.vocab_size)
+            if value is not None:
+                self._filled += 1
+                return min(0.0, value)
+        return None
+
+    def _notes(self) -> tuple[Note, ...]:
+        unknown = sum(value is None for value in self._logprobs)
+        noted = (
+            (NoteCode.LOGPROB_FILLED, self._filled),
+            (NoteCode.LOGPROB_MISSING, unknown),
+            (NoteCode.TRIMMED_PAST_STOP, self._trimmed),
+        )
+        notes = [Note(code, f"n={count}") for code, count in noted if count]
+        if not isinstance(self._draw.constraint, Free):
+            notes.append(Note(NoteCode.CONSTRAINED, "the recorded numbers are the model's own, without the grammar"))
+        return tuple(notes)
+
+
+class _SamplerEcho(msgspec.Struct, frozen=True):
+    seed: int
+    choice: int
+    requests: int
+    """How many requests the answer was sampled in; each had a seed of its own, made from `seed`."""
+    sampled_again: int
+    """Tokens that were dropped and sampled anew, so that the first token of a character ends a request."""
+    settings: msgspec.Raw
+
+
+def _alternatives(entry: ProbabilityEntry | None) -> tuple[Candidate, ...]:
+    return (entry.top_probs or entry.top_logprobs) if entry else ()
+
+
+def _natural_log(prob: float | None, logprob: float | None, mode: LogprobsMode) -> float | None:
+    if mode is LogprobsMode.RAW:
+        # The server sums in float32, which leaves its numbers up to 2e-4 too high.
+        return None if logprob is None or logprob < -1e30 else min(0.0, logprob)
+    if prob is None or prob <= 0.0:
+        return None
+    if prob > 1.0 + _PROBABILITY_SLACK or math.isnan(prob):
+        raise broken(f"`completion_probabilities[].prob` is {prob}")
+    return min(0.0, math.log(prob))
