@@ -1,0 +1,265 @@
+"""The token forest of one attempt of a rollout: a fold over its records, the same live and after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import assert_never
+
+import msgspec
+
+from turnstile.conversation import Message, Role
+from turnstile.errors import StoreError
+from turnstile.generation import Head, History, NodeRef
+from turnstile.history.digest import Key, extended, head_key
+from turnstile.history.equality import Pairing, continued
+from turnstile.history.index import PrefixIndex
+from turnstile.history.node import HeldRuns, Node
+from turnstile.journal import (
+    AnswerUndelivered,
+    CallFailed,
+    CallJoined,
+    CallRejected,
+    CallStarted,
+    Record,
+    RolloutFinished,
+    RolloutOpened,
+    SampledChoice,
+    TurnCommitted,
+)
+
+__all__ = ["CallState", "Forest", "Node"]
+
+
+class CallState(msgspec.Struct, frozen=True):
+    """What is known of one planned call. At most one of `committed` and `failed` is set; neither: it is running."""
+
+    started: CallStarted
+    committed: TurnCommitted | None = None
+    failed: CallFailed | None = None
+    joined: tuple[CallJoined, ...] = ()
+    """Repeats of the request that were given this call's answer."""
+    undelivered: AnswerUndelivered | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the call has not ended."""
+        return self.committed is None and self.failed is None
+
+
+class _PromptKeys(msgspec.Struct, frozen=True):
+    """The keys along the new part of a prompt, and where its answer stands."""
+
+    keys: tuple[Key, ...]
+    """The key of what the parent's path stands for, then one behind each new message."""
+    prefill: Message | None
+    before: Key
+    """Of what stands before the answer, the text that it continues left out."""
+    whole: Key
+    """Of the whole prompt."""
+
+
+class Forest:
+    """All that the records of one attempt say. `apply` is the only thing that changes it.
+
+    Built once for live calls and once at a restart, from the same records, it is the same forest.
+    """
+
+    def __init__(self) -> None:
+        self.index = PrefixIndex()
+        self._opened: RolloutOpened | None = None
+        self._finished: RolloutFinished | None = None
+        self._calls: dict[str, CallState] = {}
+        self._nodes: dict[NodeRef, Node] = {}
+        self._heads: dict[str, Head] = {}
+        self._refused: list[CallFailed] = []
+        self._rejected: list[CallRejected] = []
+        self._openings: dict[Key, History] = {}
+        self._running: dict[str, _PromptKeys] = {}
+        self._runs = HeldRuns()
+
+    @property
+    def opened(self) -> RolloutOpened | None:
+        """How the attempt began; None before its first record."""
+        return self._opened
+
+    @property
+    def finished(self) -> RolloutFinished | None:
+        """How the attempt was closed; None while it is open."""
+        return self._finished
+
+    @property
+    def calls(self) -> Mapping[str, CallState]:
+        """Planned calls by id, in order of start."""
+        return MappingProxyType(self._calls)
+
+    @property
+    def call_count(self) -> int:
+        """How many calls were planned."""
+        return len(self._calls)
+
+    @property
+    def open_calls(self) -> tuple[CallStarted, ...]:
+        """Calls without an end. After a restart they are failed calls: the process that ran them is gone."""
+        return tuple(state.started for state in self._calls.values() if state.is_open)
+
+    @property
+    def heads(self) -> Mapping[str, Head]:
+        """Heads by fingerprint, in order of first use."""
+        return MappingProxyType(self._heads)
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """Completions in commit order."""
+        return tuple(self._nodes.values())
+
+    @property
+    def node_count(self) -> int:
+        """How many completions are held."""
+        return len(self._nodes)
+
+    @property
+    def refused(self) -> Sequence[CallFailed]:
+        """Requests that failed before they were planned."""
+        return tuple(self._refused)
+
+    @property
+    def rejected(self) -> Sequence[CallRejected]:
+        """Calls that came after the end."""
+        return tuple(self._rejected)
+
+    def node(self, ref: NodeRef) -> Node:
+        """One completion. Raises: KeyError if it is not held."""
+        return self._nodes[ref]
+
+    def opening(self, prompt_key: Key) -> History | None:
+        """How an earlier prompt of the same head and messages came about, if it was one without a parent."""
+        return self._openings.get(prompt_key)
+
+    def apply(self, record: Record) -> None:
+        """Add what a record says.
+
+        Raises: StoreError if it contradicts the records before it; the forest is then unchanged.
+        """
+        match record:
+            case RolloutOpened():
+                self._open(record)
+            case CallStarted():
+                self._start(record)
+            case TurnCommitted():
+                self._commit(record)
+            case CallFailed():
+                self._fail(record)
+            case CallJoined():
+                state = self._state(record.call_id, "joined")
+                self._calls[record.call_id] = msgspec.structs.replace(state, joined=(*state.joined, record))
+            case AnswerUndelivered():
+                state = self._state(record.call_id, "undelivered")
+                self._calls[record.call_id] = msgspec.structs.replace(state, undelivered=record)
+            case RolloutFinished():
+                self._finished = record
+            case CallRejected():
+                self._rejected.append(record)
+            case _:
+                assert_never(record)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Forest):
+            return NotImplemented
+        return self._facts() == other._facts()
+
+    __hash__ = None  # type: ignore[assignment]  # it grows
+
+    def _facts(self) -> tuple[object, ...]:
+        return (
+            self._opened,
+            self._finished,
+            list(self._calls.items()),
+            list(self._nodes.values()),
+            list(self._heads.items()),
+            self._refused,
+            self._rejected,
+            self._openings,
+            self._running,
+            self.index,
+        )
+
+    def _open(self, record: RolloutOpened) -> None:
+        if self._opened is not None:
+            raise _contradiction(f"Rollout {record.rollout_id!r} is opened twice within one attempt")
+        self._opened = record
+
+    def _start(self, record: CallStarted) -> None:
+        if record.call_id in self._calls:
+            raise _contradiction(f"Call {record.call_id!r} is started twice")
+        if record.parent is not None and record.parent not in self._nodes:
+            raise _contradiction(f"Call {record.call_id!r} builds on {record.parent}, which is not held")
+        keys = self._prompt_keys(record)
+        self._calls[record.call_id] = CallState(record)
+        self._running[record.call_id] = keys
+        if record.new_head is not None:
+            self._heads.setdefault(record.head, record.new_head)
+        if record.parent is None:
+            self._openings.setdefault(keys.whole, record.history)
+
+    def _commit(self, record: TurnCommitted) -> None:
+        state = self._running_state(record.call_id, "committed")
+        prompt = self._running.pop(record.call_id)
+        self._calls[record.call_id] = msgspec.structs.replace(state, committed=record)
+        for choice in record.choices:
+            self._grow(state.started, choice, prompt)
+
+    def _fail(self, record: CallFailed) -> None:
+        if not record.call_id:
+            self._refused.append(record)
+            return
+        state = self._running_state(record.call_id, "failed")
+        del self._running[record.call_id]
+        self._calls[record.call_id] = msgspec.structs.replace(state, failed=record)
+
+    def _grow(self, started: CallStarted, choice: SampledChoice, prompt: _PromptKeys) -> None:
+        message = choice.message if prompt.prefill is None else continued(prompt.prefill, choice.message)
+        parent = None if started.parent is None else self._nodes[started.parent]
+        node = Node(
+            ref=NodeRef(started.call_id, choice.choice),
+            parent=parent,
+            started=started,
+            choice=choice,
+            message=message,
+            prefill=prompt.prefill,
+            prompt_key=prompt.before,
+            key=extended(prompt.before, message),
+            runs=self._runs,
+        )
+        self._nodes[node.ref] = node
+        if parent is not None:
+            parent.grown.append(node)
+        self.index.add(node, prompt.keys, prompt.whole)
+
+    def _prompt_keys(self, started: CallStarted) -> _PromptKeys:
+        parent = None if started.parent is None else self._nodes[started.parent]
+        keys = [head_key(started.head) if parent is None else parent.key]
+        pairing = Pairing(() if parent is None else parent.message.calls)
+        for message in started.new_M:
+            keys.append(extended(keys[-1], message, pairing.place(message)))
+        if started.new_M and started.new_M[-1].role is Role.ASSISTANT:
+            return _PromptKeys(tuple(keys), started.new_M[-1], keys[-2], keys[-1])
+        if not started.new_M and parent is not None:
+            return _PromptKeys(tuple(keys), parent.message, parent.prompt_key, keys[-1])
+        return _PromptKeys(tuple(keys), None, keys[-1], keys[-1])
+
+    def _state(self, call_id: str, what: str) -> CallState:
+        state = self._calls.get(call_id)
+        if state is None:
+            raise _contradiction(f"Call {call_id!r} is {what} but was never started")
+        return state
+
+    def _running_state(self, call_id: str, what: str) -> CallState:
+        state = self._state(call_id, what)
+        if not state.is_open:
+            raise _contradiction(f"Call {call_id!r} is {what} after it had ended")
+        return state
+
+
+def _contradiction(problem: str) -> StoreError:
+    return StoreError(problem, "Restore the journal from a copy, or start the rollout again under another id")

@@ -1,0 +1,126 @@
+"""A node of the token forest: one completion, and the path that leads to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from turnstile.conversation import Message
+from turnstile.generation import NodeRef
+from turnstile.history.digest import Key
+from turnstile.journal import CallStarted, SampledChoice
+from turnstile.tokens import IdRun
+
+_ID_BYTES = 4
+
+
+class HeldRuns:
+    """The joined ids of the few paths that were asked for last; all other paths are kept in pieces.
+
+    A path is joined from the nearest kept ancestor, so that a turn on the newest leaf copies memory and joins
+    two pieces. Shared by the nodes of one forest.
+    """
+
+    _KEPT = 2
+
+    def __init__(self) -> None:
+        self._kept: dict[NodeRef, IdRun] = {}
+
+    def of(self, node: Node) -> IdRun:
+        """All ids from the root to the node's last one."""
+        run = self._kept.pop(node.ref, None) or self._joined(node)
+        self._kept[node.ref] = run
+        while len(self._kept) > self._KEPT:
+            del self._kept[next(iter(self._kept))]
+        return run
+
+    def _joined(self, node: Node) -> IdRun:
+        trail: list[Node] = []
+        at: Node | None = node
+        while at is not None and at.ref not in self._kept:
+            trail.append(at)
+            at = at.parent
+        joined = bytearray(b"" if at is None else self._kept[at.ref].packed)
+        for step in reversed(trail):
+            del joined[step.started.held_length * _ID_BYTES :]
+            joined += step.started.added_A.packed
+            joined += step.choice.ids_S.packed
+        return IdRun(bytes(joined))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One completion. Immutable; only the list of its children grows with the forest."""
+
+    ref: NodeRef
+    parent: Node | None
+    started: CallStarted
+    choice: SampledChoice
+    message: Message
+    """The answer as it stands in a history: as handed out, behind the text that it continues if it continues any."""
+    prefill: Message | None
+    """The assistant message that this completion continues."""
+    prompt_key: Key
+    """Of head and messages before `message`."""
+    key: Key
+    """Of head and messages including `message`."""
+    runs: HeldRuns = field(repr=False)
+    grown: list[Node] = field(default_factory=list["Node"], repr=False)
+    """The children so far; only the forest appends."""
+
+    @property
+    def children(self) -> Sequence[Node]:
+        """Completions whose prompt keeps ids of this path, in commit order."""
+        return self.grown
+
+    @property
+    def held_T(self) -> IdRun:
+        """All ids from the root to this completion's last: what the engine was fed and what it sampled."""
+        return self.runs.of(self)
+
+    @property
+    def length(self) -> int:
+        """Number of ids in `held_T`, without joining them."""
+        return self.started.held_length + len(self.started.added_A) + len(self.choice.ids_S)
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the ids cannot be trusted as a whole, so that nothing may be built on them."""
+        return bool(self.choice.incomplete)
+
+    @property
+    def history_M(self) -> tuple[Message, ...]:
+        """The messages before `message`, as the client sent or was handed them."""
+        pieces: list[tuple[Message, ...]] = []
+        node: Node | None = self
+        while node is not None:
+            new_M = node.started.new_M
+            pieces.append(new_M[:-1] if node.prefill is not None else new_M)
+            # With nothing new, the node goes on writing its parent's answer, which is part of its own message.
+            if new_M and node.parent is not None:
+                pieces.append((node.parent.message,))
+            node = node.parent
+        return tuple(chain.from_iterable(reversed(pieces)))
+
+    @property
+    def messages_M(self) -> tuple[Message, ...]:
+        """`history_M` and the answer itself."""
+        return (*self.history_M, self.message)
+
+    def path(self) -> tuple[Node, ...]:
+        """The nodes from the root to this one."""
+        nodes: list[Node] = []
+        node: Node | None = self
+        while node is not None:
+            nodes.append(node)
+            node = node.parent
+        return tuple(reversed(nodes))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Node):
+            return NotImplemented
+        return (self.ref, self.key, self.started, self.choice) == (other.ref, other.key, other.started, other.choice)
+
+    def __hash__(self) -> int:
+        return hash(self.ref)
