@@ -1,0 +1,204 @@
+"""The example rollout: two turns with a tool call, and one fork because the tool was run again."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+ROOT = [1, 10, 11, 2, 3, 1, 20]
+FIRST = [30, 31, 40, 2]
+BRIDGE = [3, 1, 50, 51, 2, 3, 1, 20]
+SECOND = [60, 61, 2]
+OTHER_BRIDGE = [3, 1, 50, 52, 2, 3, 1, 20]
+OTHER = [70, 2]
+
+
+def ids_hash(ids: list[int]) -> str:
+    return hashlib.sha256(struct.pack(f"<{len(ids)}i", *ids)).hexdigest()
+
+
+def call(index: int, prompt: list[int], completion: list[int], **given: Any) -> dict[str, Any]:
+    return {
+        "call_id": f"c{index}",
+        "engine_request_id": f"request-{index}",
+        "parent": 0 if index else None,
+        "history": "spliced",
+        "history_reason": None,
+        "fork_at": None,
+        "kind": "agent",
+        "kind_reason": None,
+        "agent_name": "main",
+        "dialect": "openai.chat",
+        "choice_index": 0,
+        "head": 0,
+        "sampling": 0,
+        "sequence": 0,
+        "started_at": f"2026-12-01T10:00:0{2 * index}.000000Z",
+        "finished_at": f"2026-12-01T10:00:0{2 * index + 1}.500000Z",
+        "finish": "stop",
+        "engine_finish_reason": "stop",
+        "usage": {"prompt_tokens": len(prompt), "completion_tokens": len(completion), "cached_tokens": None},
+        "prompt_sha256": ids_hash(prompt),
+        "completion_sha256": ids_hash(completion),
+        "logprobs_mode": "processed",
+        "logprobs_temperature": 1.0,
+        "complete": True,
+        "incomplete_reasons": [],
+    } | given
+
+
+def segments(last_call: int, last_length: int, first: dict[str, Any]) -> list[dict[str, Any]]:
+    sampled = {"kind": "sampled", "policy_version_min": 7, "policy_version_max": 7}
+    return [
+        {"start": 0, "end": 5, "kind": "prompt"},
+        {"start": 5, "end": 7, "kind": "scaffold"},
+        {"start": 7, "end": 11, **sampled, "call": 0, **first},
+        {"start": 11, "end": 12, "kind": "scaffold"},
+        {"start": 12, "end": 17, "kind": "observation"},
+        {"start": 17, "end": 19, "kind": "scaffold"},
+        {"start": 19, "end": 19 + last_length, **sampled, "call": last_call, "trainable": True},
+    ]
+
+
+def sequence(index: int, **given: Any) -> dict[str, Any]:
+    return {
+        "sequence_id": f"ro-0001/{index}",
+        "head": 0,
+        "leaf_call": index + 1,
+        "agent_name": "main",
+        "prompt_length": 7,
+        "token_weights": None,
+        "advantages": None,
+        "reward": None,
+        "complete": True,
+        "incomplete_reasons": [],
+        "media": [],
+        "arrays": {},
+    } | given
+
+
+def rollout() -> dict[str, Any]:
+    add = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+    asked = {"id": "t1", "type": "function", "function": {"name": "add", "arguments": '{"a":2,"b":2}'}}
+    first_logprobs = [-0.25, -1.5, -0.125, -0.0625]
+    owned = {"trainable": False, "mask_reason": "owned_by_other_sequence"}
+    return {
+        "format": "turnstile.rollout",
+        "format_version": "1.0",
+        "rollout_id": "ro-0001",
+        "attempt": 1,
+        "group_id": "g-17",
+        "task_id": "calc/17",
+        "sample_index": 0,
+        "parent_rollout_id": None,
+        "parent_call_id": None,
+        "agent_name": "main",
+        "created_at": "2026-12-01T10:00:00.000000Z",
+        "finished_at": "2026-12-01T10:00:07.000000Z",
+        "status": "completed",
+        "stop_reason": "agent_exit",
+        "error": None,
+        "trainable": True,
+        "mask_reasons": [],
+        "reward": 1.0,
+        "rewards": {"tests": 1.0, "style": None},
+        "metrics": {"seconds": 7.0},
+        "heads": [
+            {
+                "model": "demo-model",
+                "model_revision": None,
+                "engine": "vllm",
+                "engine_version": "0.32.0",
+                "tokenizer_sha256": "0" * 64,
+                "vocab_size": 128,
+                "chat_template_sha256": "1" * 64,
+                "template_kwargs": {},
+                "tools": 0,
+                "processor_sha256": None,
+                "mm_processor_kwargs": None,
+            }
+        ],
+        "samplings": [
+            {
+                "temperature": 1.0,
+                "top_p": 1.0,
+                "top_k": -1,
+                "min_p": 0.0,
+                "repetition_penalty": 1.0,
+                "presence_penalty": 0.0,
+                "frequency_penalty": 0.0,
+                "logit_bias": False,
+                "seed": None,
+                "max_tokens": 256,
+                "stop": [],
+                "stop_token_ids": [2],
+                "structured_output": None,
+            }
+        ],
+        "calls": [
+            call(0, ROOT, FIRST, history="root", engine_finish_reason="tool_calls"),
+            call(1, ROOT + FIRST + BRIDGE, SECOND),
+            call(
+                2,
+                ROOT + FIRST + OTHER_BRIDGE,
+                OTHER,
+                history="forked",
+                history_reason="message_edited:2",
+                fork_at=14,
+                sequence=1,
+            ),
+        ],
+        "sequences": [
+            sequence(
+                0,
+                token_ids=ROOT + FIRST + BRIDGE + SECOND,
+                segments=segments(1, 3, {"trainable": True}),
+                logprobs=[*first_logprobs, -0.75, -0.5, -0.03125],
+                messages=[0, 1, 2, 3],
+            ),
+            sequence(
+                1,
+                token_ids=ROOT + FIRST + OTHER_BRIDGE + OTHER,
+                segments=segments(2, 2, owned),
+                logprobs=[*first_logprobs, -2.0, -0.0078125],
+                messages=[0, 1, 4, 5],
+            ),
+        ],
+        "messages": [
+            {"role": "user", "content": "2+2?"},
+            {"role": "assistant", "content": None, "tool_calls": [asked]},
+            {"role": "tool", "tool_call_id": "t1", "content": "4"},
+            {"role": "assistant", "content": "It is 4."},
+            {"role": "tool", "tool_call_id": "t1", "content": "error"},
+            {"role": "assistant", "content": "I cannot."},
+        ],
+        "tools": [[add]],
+        "token_counts": {"sampled": 9, "trainable": 9, "masked": {}, "discarded": {}},
+        "extra": {"myorg.note": {"run": [1, None, "é"]}},
+    }
+
+
+@pytest.fixture
+def example() -> dict[str, Any]:
+    """The example as the JSON of its line, free to be damaged."""
+    return rollout()
+
+
+@pytest.fixture
+def damaged() -> Callable[..., dict[str, Any]]:
+    """The example with one value put in another's place, given the names and indices that lead there."""
+
+    def damage(*path: str | int, value: Any) -> dict[str, Any]:
+        fields = copy.deepcopy(rollout())
+        at: Any = fields
+        for step in path[:-1]:
+            at = at[step]
+        at[path[-1]] = value
+        return fields
+
+    return damage

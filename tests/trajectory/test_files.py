@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from turnstile.errors import CallerError, StoreError
+from turnstile.trajectory.files import FileForm, Unreadable, form_of, open_writer, read, records, write
+from turnstile.trajectory.format import decode_line
+
+FORMS = [form.value for form in FileForm]
+
+
+@pytest.fixture
+def rollout(example):
+    return decode_line(json.dumps(example).encode())
+
+
+def several(rollout, count):
+    return [msgspec.structs.replace(rollout, rollout_id=f"ro-{number}") for number in range(count)]
+
+
+@pytest.mark.parametrize("ending", FORMS)
+def test_what_is_written_is_read_again(tmp_path, rollout, ending):
+    rollouts = several(rollout, 70)
+    path = tmp_path / f"rollouts{ending}"
+    assert write(path, rollouts) == 70
+    assert list(read(path)) == rollouts
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("ending", FORMS)
+def test_an_empty_file_holds_no_rollout(tmp_path, ending):
+    path = tmp_path / f"rollouts{ending}"
+    write(path, [])
+    assert list(read(path)) == []
+
+
+@pytest.mark.parametrize("ending", FORMS)
+def test_a_file_that_failed_leaves_what_was_there(tmp_path, rollout, ending):
+    path = tmp_path / f"rollouts{ending}"
+    write(path, [rollout])
+    with pytest.raises(KeyboardInterrupt), open_writer(path) as writer:
+        writer.write(rollout)
+        writer.write(rollout)
+        raise KeyboardInterrupt
+    assert list(read(path)) == [rollout]
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_jsonl_and_parquet_convert_both_ways_without_loss(tmp_path, example):
+    example["sequences"][1]["logprobs"][1] = None
+    example["sequences"][0]["token_weights"] = [0.1] * 7
+    example["shiny"] = [1]
+    example["sequences"][0]["segments"][3]["colour"] = "red"
+    example["sequences"][0]["arrays"]["topk_ids"] = {
+        "uri": "x.npy",
+        "sha256": "0" * 64,
+        "dtype": "int32",
+        "shape": [7, 4],
+        "axis": "sampled",
+        "start": 0,
+        "end": 7,
+    }
+    line = tmp_path / "a.jsonl"
+    line.write_text(json.dumps(example))
+    write(tmp_path / "b.parquet", read(line))
+    write(tmp_path / "c.jsonl", read(tmp_path / "b.parquet"))
+    assert list(read(line)) == list(read(tmp_path / "b.parquet")) == list(read(tmp_path / "c.jsonl"))
+    assert json.loads((tmp_path / "c.jsonl").read_text())["shiny"] == [1]
+
+
+def test_a_parquet_file_says_what_it_is_and_has_row_groups_of_64(tmp_path, rollout):
+    path = tmp_path / "a.parquet"
+    write(path, several(rollout, 65))
+    with pq.ParquetFile(path) as file:
+        assert file.num_row_groups == 2
+        assert file.schema_arrow.metadata == {
+            b"turnstile.format": b"turnstile.rollout",
+            b"turnstile.format_version": b"1.0",
+        }
+        assert file.schema_arrow.field("sequences").type.value_type.field("token_ids").type == pa.list_(pa.int32())
+
+
+def test_a_missing_file_and_a_foreign_name_are_refused(tmp_path):
+    with pytest.raises(CallerError, match="is no file"):
+        list(read(tmp_path / "none.jsonl"))
+    with pytest.raises(CallerError, match=r"Use a name that ends in `.jsonl`"):
+        form_of(Path("x.csv"))
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path, rollout):
+    with pytest.raises(StoreError, match="cannot be written"):
+        write(tmp_path / "no" / "x.jsonl", [rollout])
+
+
+def test_a_line_that_breaks_off_is_named_and_the_others_are_read(tmp_path, rollout):
+    path = tmp_path / "a.jsonl"
+    write(path, several(rollout, 3))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1][:50] + b"\n" + lines[2][:80])
+    found = list(records(path))
+    assert [type(record).__name__ for record in found] == ["Rollout", "Unreadable", "Unreadable"]
+    assert [(record.code, record.place) for record in found[1:]] == [("E101", "line 2"), ("E101", "line 3")]
+    with pytest.raises(CallerError, match=r"line 2 of .*a.jsonl: not a rollout object"):
+        list(read(path))
+
+
+@pytest.mark.parametrize("ending", [".jsonl.zst", ".parquet"])
+def test_a_cut_file_is_told_apart_from_a_short_one(tmp_path, rollout, ending):
+    path = tmp_path / f"a{ending}"
+    write(path, several(rollout, 3))
+    path.write_bytes(path.read_bytes()[:-20])
+    last = list(records(path))[-1]
+    assert isinstance(last, Unreadable)
+    assert last.code == "E101"
+
+
+def test_a_parquet_file_of_something_else_is_refused(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": [1]}), path)
+    (found,) = records(path)
+    assert found.code == "E102"
+
+
+def test_a_parquet_record_that_lacks_a_column_is_named(tmp_path, rollout):
+    path = tmp_path / "a.parquet"
+    write(path, [rollout])
+    table = pq.read_table(path)
+    pq.write_table(table.drop_columns(["status"]), path)
+    (found,) = records(path)
+    assert (found.code, found.place, found.problem) == (
+        "E103",
+        "record 1",
+        "field of the rollout: object missing required field status",
+    )
