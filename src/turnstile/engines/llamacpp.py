@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 from turnstile.engines.base import Capabilities
 from turnstile.engines.llamacpp_request import RequestBody
-from turnstile.engines.llamacpp_run import Row, Run
+from turnstile.engines.llamacpp_run import Run
 from turnstile.engines.llamacpp_shapes import Completion, Models, Props, broken, read
 from turnstile.engines.llamacpp_slots import SlotPool
+from turnstile.engines.logprob_fill import Letter
 from turnstile.engines.wire import Wire
 from turnstile.errors import TurnstileError
 from turnstile.generation import Draw, Emit, Free, Generation, Prompt
@@ -93,7 +94,7 @@ class LlamaCpp:
         self._vocabulary = vocabulary
         self._seeds = seeds
         self._slots = SlotPool(server.capabilities.concurrency or 1)
-        self._row = Row(vocabulary)
+        self._letter = Letter(vocabulary)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -109,7 +110,7 @@ class LlamaCpp:
         async with self._slots.lease(draw.affinity) as slot:
             prompt_T = prompt.ids_T
             body = RequestBody(prompt_T, draw, slot, seed)
-            run = Run(self._complete, self._vocabulary, self._row, body, draw)
+            run = Run(self._complete, self._vocabulary, self._letter, body, draw)
             run.expect(len(prompt_T), self.capabilities.context_length)
             if isinstance(draw.constraint, Free):
                 await run.in_segments(emit)

@@ -13,6 +13,7 @@ import msgspec
 from turnstile.generation import Constraint, Draw, Free, GrammarConstraint, LogprobsMode, SchemaConstraint
 from turnstile.tokens import IdRun
 
+_CERTAIN = 1000.0
 _ALWAYS = ("tokens", "stop_type", "tokens_predicted", "tokens_evaluated", "truncated", "completion_probabilities")
 _FIRST = (*_ALWAYS, "timings/cache_n", "generation_settings")
 
@@ -127,31 +128,40 @@ class RequestBody:
     def row(self, sampled_S: list[int], forced_id: int, entries: int) -> bytes:
         """Ask for the likeliest `entries` tokens behind those sampled so far, before any sampler.
 
-        The server gives numbers only for a token that leaves the text whole, so it is made to sample `forced_id`;
-        the bias does not show in them.
+        `forced_id` is sampled whatever the model thinks; the bias that does it does not show in the numbers.
         """
-        request = _Request(
-            n_predict=1,
-            seed=0,
-            id_slot=self._slot,
-            n_probs=entries,
-            post_sampling_probs=False,
-            response_fields=_ALWAYS,
-            samplers=("temperature",),
-            temperature=1.0,
-            top_k=0,
-            top_p=1.0,
-            min_p=0.0,
-            repeat_penalty=1.0,
-            presence_penalty=0.0,
-            frequency_penalty=0.0,
-            logit_bias=((forced_id, 1000.0),),
-        )
+        request = _one_token(self._slot, entries, 1.0, (forced_id, _CERTAIN))
+        return self._written(sampled_S, request)
+
+    def tilted(self, sampled_S: list[int], token_id: int, bias: float, attempt: int) -> bytes:
+        """Sample one token at the draw's temperature with one token made likelier; the bias shows in its number."""
+        request = _one_token(self._slot, 1, self._draw.temperature, (token_id, bias))
+        request = msgspec.structs.replace(request, post_sampling_probs=True, seed=attempt)
         return self._written(sampled_S, request)
 
     def _written(self, sampled_S: list[int], request: _Request) -> bytes:
         ids = b",".join(part for part in (self._prompt, _joined(sampled_S)) if part)
         return b'{"prompt":[' + ids + b"]," + msgspec.json.encode(request)[1:]
+
+
+def _one_token(slot: int, entries: int, temperature: float, bias: tuple[int, float]) -> _Request:
+    return _Request(
+        n_predict=1,
+        seed=0,
+        id_slot=slot,
+        n_probs=entries,
+        post_sampling_probs=False,
+        response_fields=_ALWAYS,
+        samplers=("temperature",),
+        temperature=temperature,
+        top_k=0,
+        top_p=1.0,
+        min_p=0.0,
+        repeat_penalty=1.0,
+        presence_penalty=0.0,
+        frequency_penalty=0.0,
+        logit_bias=(bias,),
+    )
 
 
 def _joined(ids: list[int]) -> bytes:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from turnstile.conversation import TokenLogprob, Usage
 from turnstile.engines.llamacpp_request import RequestBody, logprobs_mode
 from turnstile.engines.llamacpp_shapes import Candidate, Completion, ProbabilityEntry, broken
-from turnstile.engines.logprob_fill import FIRST_ENTRIES, filled, listed
+from turnstile.engines.logprob_fill import Complete, Letter, Refill
 from turnstile.engines.probability_gaps import align
 from turnstile.engines.stop_scan import StopScan
 from turnstile.errors import EchoMismatch
 from turnstile.generation import Delta, Draw, Emit, Finish, Free, Generation, LogprobsMode, Note
 from turnstile.reasons import NoteCode
 from turnstile.tokens import IdRun, LogprobRun, Vocabulary
-
-Complete = Callable[[bytes], Awaitable[Completion]]
 
 FIRST_SEGMENT = 1
 """The first token is sent as soon as it is sampled."""
@@ -28,39 +25,15 @@ _NO_LIMIT = 1 << 20
 _PROBABILITY_SLACK = 1e-4
 
 
-class Row:
-    """How to ask for a row of log-probabilities with one tokenizer."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
-        self._forced: int | None = None
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of ids in a whole row."""
-        return self._vocabulary.size
-
-    @property
-    def forced_id(self) -> int:
-        """An id whose text is one ASCII letter, so that the server gives the numbers of its place.
-
-        Raises: EngineError if the tokenizer has none.
-        """
-        if self._forced is None:
-            found = (at for at in range(self._vocabulary.size) if self._vocabulary.token_bytes(at) == b"a")
-            self._forced = next(found, None)
-            if self._forced is None:
-                raise broken("its tokenizer has no token for the letter a")
-        return self._forced
-
-
 class Run:
     """The state of one completion. One of `in_segments` and `at_once` is awaited once, then `generation` is read."""
 
-    def __init__(self, complete: Complete, vocabulary: Vocabulary, row: Row, body: RequestBody, draw: Draw) -> None:
+    def __init__(
+        self, complete: Complete, vocabulary: Vocabulary, letter: Letter, body: RequestBody, draw: Draw
+    ) -> None:
         self._complete = complete
         self._vocabulary = vocabulary
-        self._row = row
+        self._refill = Refill(complete, body, letter)
         self._body = body
         self._draw = draw
         self._mode = logprobs_mode(draw)
@@ -223,24 +196,17 @@ class Run:
         )
 
     async def _asked_again(self, at: int) -> float | None:
-        """The log-probability of the sampled token at an index, from the row behind the ids before it."""
-        token = self._ids[at]
-        temperature = 1.0
-        if self._mode is LogprobsMode.PROCESSED:
-            if not self._draw.is_unfiltered:
-                return None
-            temperature = self._draw.temperature
-        for entries in (FIRST_ENTRIES, self._row.vocab_size):
-            answer = await self._complete(self._body.row(self._ids[:at], self._row.forced_id, entries))
-            row = answer.completion_probabilities[0].top_logprobs if answer.completion_probabilities else ()
-            if self._mode is LogprobsMode.RAW:
-                value = listed(row, token)
-            else:
-                value = filled(row, token, temperature, self._row.vocab_size)
-            if value is not None:
-                self._filled += 1
-                return min(0.0, value)
-        return None
+        """The log-probability of the sampled token at an index, from what the engine says behind the ids before it."""
+        before, token = self._ids[:at], self._ids[at]
+        if self._mode is LogprobsMode.RAW:
+            value = await self._refill.raw(before, token)
+        elif self._draw.is_unfiltered:
+            value = await self._refill.at_temperature(before, token, self._draw.temperature)
+        else:
+            # Under filters or penalties the row that was sampled from cannot be rebuilt.
+            return None
+        self._filled += value is not None
+        return value
 
     def _notes(self) -> tuple[Note, ...]:
         unknown = sum(value is None for value in self._logprobs)
