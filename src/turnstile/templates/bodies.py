@@ -1,0 +1,145 @@
+"""Where the texts of new messages stand in a rendered text.
+
+A second render with a marker in place of each text shows what the template itself prints around them; walking
+along it gives each text's place by position, whatever the texts contain.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+import msgspec
+
+from turnstile.conversation import Ending, Message, Text
+from turnstile.templates.render import ContentForm, MessageForm
+from turnstile.templates.sentinel import Markers
+from turnstile.tokens import SegmentKind
+
+_PROOF_CHARS = 16
+_REASONING = 1
+
+
+class Body(msgspec.Struct, frozen=True):
+    """Characters [start, end) of a rendered text that come from one text of a new message."""
+
+    marker: str
+    start: int
+    end: int
+
+
+class Framed(msgspec.Struct, frozen=True):
+    """New messages with a marker in place of each text."""
+
+    messages: tuple[Message, ...]
+    texts: dict[str, str]
+    """The text that each marker stands for."""
+    contents: dict[str, int]
+    """The message that each content's marker stands in."""
+
+
+def framed(new_M: tuple[Message, ...], ending: Ending, markers: Markers, form: MessageForm) -> Framed:
+    """Put markers in place of all texts but that of a message to be continued, which is scaffold."""
+    texts: dict[str, str] = {}
+    contents: dict[str, int] = {}
+    messages: list[Message] = []
+    observed = len(new_M) - (1 if ending is Ending.CONTINUE else 0)
+    for at, message in enumerate(new_M):
+        changed = message
+        if at < observed and (text := printed_text(message, form)):
+            marker = markers.body(2 * at)
+            texts[marker], contents[marker] = text, at
+            changed = msgspec.structs.replace(changed, parts=(Text(marker),))
+        if at < observed and message.reasoning:
+            marker = markers.body(2 * at + _REASONING)
+            texts[marker] = message.reasoning
+            changed = msgspec.structs.replace(changed, reasoning=marker)
+        messages.append(changed)
+    return Framed(tuple(messages), texts, contents)
+
+
+def printed_text(message: Message, form: MessageForm) -> str:
+    """The text of a message as a template gets it."""
+    joiner = form.joiner if form.content is ContentForm.STRING else ""
+    return joiner.join(part.text for part in message.parts)
+
+
+def bodies_in(behind: str, frame: str, texts: dict[str, str]) -> tuple[Body, ...]:
+    """The places of message texts in a rendered text, in order; what cannot be placed is left out.
+
+    Args:
+        behind: the rendered text.
+        frame: the same with a marker in place of each text.
+        texts: the text that each marker stands for.
+    """
+    places = sorted((at, marker) for marker in texts if (at := frame.find(marker)) >= 0)
+    starts = [at + len(marker) for at, marker in places]
+    ends = [at for at, _ in places[1:]] + [len(frame)]
+    found: list[Body] = []
+    at = places[0][0] if places else 0
+    if not places or not behind.startswith(frame[:at]):
+        return ()
+    for (_, marker), between_start, between_end in zip(places, starts, ends, strict=True):
+        between = frame[between_start:between_end]
+        end = _end_of(behind, at, texts[marker], between)
+        if end is None:
+            break
+        found.append(Body(marker, at, end))
+        at = end + len(between)
+    return tuple(found)
+
+
+def _end_of(behind: str, start: int, text: str, between: str) -> int | None:
+    for spelling in _spellings(text):
+        end = start + len(spelling)
+        if behind.startswith(spelling, start) and behind.startswith(between, end):
+            return end
+    end = behind.find(between, start) if between else -1
+    return end if end >= 0 else None
+
+
+def _spellings(text: str) -> Iterator[str]:
+    """How templates are known to print a text: as it is, stripped, as JSON, escaped for XML."""
+    yield text
+    yield text.strip()
+    yield text.rstrip()
+    yield text.lstrip()
+    yield json.dumps(text, ensure_ascii=False)[1:-1]
+    yield json.dumps(text)[1:-1]
+    yield html.escape(text, quote=False)
+
+
+def survives(text: str, behind: str) -> bool:
+    """Whether the first and the last non-blank characters of a text occur in a rendered text, however escaped."""
+    proof = "".join(text.split())
+    haystacks = ["".join(behind.split()), "".join(html.unescape(behind).split())]
+    return all(
+        any(needle in haystack for haystack in haystacks for needle in (end, *map(_json_inner, (end,))))
+        for end in (proof[:_PROOF_CHARS], proof[-_PROOF_CHARS:])
+    )
+
+
+def _json_inner(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def kinds(offsets: tuple[tuple[int, int], ...], bodies: tuple[Body, ...]) -> list[tuple[int, SegmentKind]]:
+    """(length, kind) pieces of ids: observation inside a body, scaffold elsewhere and where an id straddles an edge."""
+    pieces: list[tuple[int, SegmentKind]] = []
+    at = 0
+    for body in bodies:
+        first = max(at, bisect_left(offsets, body.start, key=_start))
+        behind = max(first, bisect_right(offsets, body.end, key=_end))
+        pieces += [(first - at, SegmentKind.SCAFFOLD), (behind - first, SegmentKind.OBSERVATION)]
+        at = behind
+    return [*pieces, (len(offsets) - at, SegmentKind.SCAFFOLD)]
+
+
+def _start(offset: tuple[int, int]) -> int:
+    return offset[0]
+
+
+def _end(offset: tuple[int, int]) -> int:
+    return offset[1]

@@ -1,0 +1,140 @@
+"""What the engine is asked to run for one request: held ids, unchanged, and what is new behind them.
+
+Source: docs/decisions/0004. A bridge where one is exact; else the whole history rendered, with the reason.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from turnstile.conversation import Call, Ending, Message, Role
+from turnstile.generation import (
+    BridgeKind,
+    Cut,
+    Forked,
+    Head,
+    HeldAnswer,
+    History,
+    Match,
+    Note,
+    Opening,
+    Prompt,
+    Rerendered,
+    Root,
+    Spliced,
+)
+from turnstile.reasons import ForkReason, NoteCode, RootReason
+from turnstile.templates.bridge import Bridge, bridge, control_text_notes
+from turnstile.templates.fingerprint import head_of
+from turnstile.templates.served import Refusal, Served, leading_system
+from turnstile.templates.whole import whole
+from turnstile.tokens import NO_IDS
+
+
+def plan(served: Served, call: Call, match: Match, now: datetime) -> Prompt:
+    """The prompt for a call.
+
+    Pure and safe to run in a thread. `ids_T` starts with all the parent's ids, except where `history` is forked
+    because a stop token may not stand in history; without a parent, nothing is held.
+
+    Args:
+        served: the model.
+        call: the request.
+        match: what of it is held.
+        now: what the template sees as the present; the same for all calls of a rollout.
+
+    Raises: CallerError `render_failed` if the whole conversation has to be rendered and the template raises, and
+        CallerError if tools or template arguments are no JSON objects, or a text has no bytes.
+    """
+    served = served.for_tools(_tools(call))
+    held = match.parent
+    if held is None:
+        return _rendered(served, call, match, match.departure or Root(RootReason.FIRST_CALL), now)
+    if not match.new_M and call.ending is Ending.CONTINUE:
+        return _continued(served, call, held, match)
+    built = bridge(served, held, match.new_M, call, now)
+    if isinstance(built, Refusal):
+        history = match.departure or Rerendered(built.reason, built.detail)
+        note = Note(NoteCode.RERENDERED_HISTORY, f"{built.reason}: {built.detail}")
+        return _rendered(served, call, _from_the_start(held, match, note), history, now)
+    return _bridged(served, call, held, match, built)
+
+
+def head_of_call(served: Served, call: Call, messages: tuple[Message, ...]) -> Head:
+    """The head of a call whose conversation is `messages`."""
+    tools = _tools(call)
+    return head_of(
+        model=served.model,
+        tokenizer=served.tokenizer,
+        template=served.for_tools(tools).template,
+        kwargs=call.template_kwargs,
+        tools=tools,
+        leading_system=leading_system(messages),
+    )
+
+
+def _tools(call: Call) -> tuple[str, ...]:
+    return tuple(tool.declaration for tool in call.tools)
+
+
+def _bridged(served: Served, call: Call, held: HeldAnswer, match: Match, built: Bridge) -> Prompt:
+    is_whole = built.kept_T == len(held.held_T)
+    history: History = match.departure or (
+        Spliced(built.kind) if is_whole else Forked(ForkReason.STOP_MISMATCH, message_index=match.covered_M - 1)
+    )
+    opening, prefill = _opening(served, call, match.new_M, built.text)
+    return Prompt(
+        head=head_of_call(served, call, held.history_M),
+        parent=held.ref,
+        held_T=held.held_T if is_whole else held.held_T.slice(0, built.kept_T),
+        added_A=built.added_A,
+        added_segments=built.segments,
+        history=history,
+        opening=opening,
+        prefill=prefill,
+        notes=(*match.notes, *built.notes),
+    )
+
+
+def _from_the_start(held: HeldAnswer, match: Match, note: Note) -> Match:
+    messages = (*held.history_M, held.message, *match.new_M)
+    return Match(parent=None, covered_M=0, new_M=messages, departure=match.departure, notes=(*match.notes, note))
+
+
+def _rendered(served: Served, call: Call, match: Match, history: History, now: datetime) -> Prompt:
+    rendered = whole(served, match.new_M, call, now)
+    opening, prefill = _opening(served, call, match.new_M, rendered.text)
+    return Prompt(
+        head=head_of_call(served, call, match.new_M),
+        parent=None,
+        held_T=NO_IDS,
+        added_A=rendered.ids_A,
+        added_segments=rendered.segments,
+        history=history,
+        opening=opening,
+        prefill=prefill,
+        notes=(*match.notes, *control_text_notes(served, match.new_M)),
+    )
+
+
+def _continued(served: Served, call: Call, held: HeldAnswer, match: Match) -> Prompt:
+    """Go on writing an answer that is held: its own ids, without the stop token if it has one."""
+    is_open = held.cut is not Cut.NONE
+    return Prompt(
+        head=head_of_call(served, call, held.history_M),
+        parent=held.ref,
+        held_T=held.held_T if is_open else held.held_T.slice(0, len(held.held_T) - 1),
+        added_A=NO_IDS,
+        added_segments=(),
+        history=match.departure or (Spliced(BridgeKind.CONTINUATION) if is_open else Forked(ForkReason.CONTINUED)),
+        opening=Opening.REASONING if held.cut is Cut.REASONING else Opening.PREFILL,
+        prefill="" if held.cut is Cut.REASONING else held.message.text,
+        notes=match.notes,
+    )
+
+
+def _opening(served: Served, call: Call, messages: tuple[Message, ...], text: str) -> tuple[Opening, str]:
+    if call.ending is Ending.CONTINUE and messages and messages[-1].role is Role.ASSISTANT:
+        return Opening.PREFILL, messages[-1].text
+    ends = {served.facts.reasoning_opener.rstrip(), "<think>"} - {""}
+    return (Opening.REASONING, "") if text.rstrip().endswith(tuple(ends)) else (Opening.ANSWER, "")
