@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -65,3 +68,30 @@ def test_a_refused_store_is_free_for_the_next_process(tmp_path):
     for _ in range(2):
         with pytest.raises(StoreError, match="newer than"):
             Journal.open(tmp_path)
+
+
+@pytest.fixture
+def archive():
+    """A store in a directory that nobody may write to, read by somebody who is not root."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        Journal.open(directory).close()
+        directory.chmod(0o555)
+        me = os.geteuid()
+        os.seteuid(me or 65534)
+        try:
+            yield directory
+        finally:
+            os.seteuid(me)
+            directory.chmod(0o755)
+
+
+def test_a_store_on_a_medium_that_cannot_be_written_can_be_read(archive):
+    with Reader.open(archive) as reader:
+        assert reader.rollouts() == []
+
+
+def test_a_store_that_cannot_be_written_says_so_to_a_writer(archive):
+    with pytest.raises(StoreError) as refused:
+        Journal.open(archive)
+    assert refused.value.remedy == "Make the store's directory writable for this user"

@@ -25,7 +25,8 @@ _SUMMARY = """SELECT number, rollout_id, attempt, status, opened_at, finished_at
     parent_rollout_id, agent_name, calls, turns, failed_calls, forks, sampled_tokens, reward FROM rollouts"""
 _RECORDS = """SELECT seq, crc32, body FROM records
     WHERE rollout_id = ? AND attempt = ? AND seq > ? ORDER BY seq LIMIT ?"""
-_LATEST = "number IN (SELECT max(number) FROM rollouts GROUP BY rollout_id)"
+_IS_LATEST = """NOT EXISTS (SELECT 1 FROM rollouts AS later
+    WHERE later.rollout_id = rollouts.rollout_id AND later.attempt > rollouts.attempt)"""
 
 _Value: TypeAlias = str | int
 _Row: TypeAlias = tuple[str | int | float | bytes | None, ...]
@@ -134,9 +135,8 @@ class Reader:
 
     def open_rollouts(self) -> list[RolloutSummary]:
         """All rollouts whose latest attempt is still running. Raises: StoreError."""
-        return self._summaries(
-            f"{_SUMMARY} WHERE status = ? AND {_LATEST} ORDER BY number", (RolloutStatus.RUNNING.value,)
-        )
+        running = (RolloutStatus.RUNNING.value,)
+        return self._summaries(f"{_SUMMARY} WHERE status = ? AND {_IS_LATEST} ORDER BY number", running)
 
     def latest_attempt(self, rollout_id: str) -> int:
         """The number of a rollout's latest attempt; 0 if it was never opened. Raises: StoreError."""

@@ -8,6 +8,7 @@ has to read records.
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from pathlib import Path
 
@@ -102,7 +103,7 @@ def open_readonly(file: Path) -> sqlite3.Connection:
             f"There is no journal in `{file.parent}`", "Name the directory that `turnstile serve --store` was given"
         )
     try:
-        connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+        connection = sqlite3.connect(_readonly_uri(file), uri=True, check_same_thread=False)
     except sqlite3.Error as error:
         raise fault(error, file, "open the journal") from error
     try:
@@ -121,6 +122,16 @@ def open_readonly(file: Path) -> sqlite3.Connection:
             "Start `turnstile serve` on it once, which brings it up to date",
         )
     return connection
+
+
+def _readonly_uri(file: Path) -> str:
+    uri = f"{file.absolute().as_uri()}?mode=ro"
+    # Reading in WAL mode makes files beside the database. Where that cannot be, nobody writes to it either; and
+    # without a write-ahead log the file itself is all there is (sqlite.org/wal.html, "Read-Only Databases").
+    is_archive = (
+        not os.access(file.parent, os.W_OK, effective_ids=True) and not file.with_name(f"{file.name}-wal").exists()
+    )
+    return f"{uri}&immutable=1" if is_archive else uri
 
 
 def _version(connection: sqlite3.Connection) -> int:
