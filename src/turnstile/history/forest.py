@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import assert_never
 
@@ -77,6 +77,14 @@ class Forest:
         self._openings: dict[Key, History] = {}
         self._running: dict[str, _PromptKeys] = {}
         self._runs = HeldRuns()
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> Forest:
+        """The forest that these records make, in their order. Raises: StoreError as `apply`."""
+        forest = cls()
+        for record in records:
+            forest.apply(record)
+        return forest
 
     @property
     def opened(self) -> RolloutOpened | None:

@@ -1,0 +1,203 @@
+"""Matching: the deepest held answer that a request builds on, and why it is no plain continuation if it is none.
+
+Source: docs/decisions/0003-identity.md. No state is kept between requests, so the order in which the calls of
+several agents arrive does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from turnstile.conversation import Call, Ending, Message, Role
+from turnstile.generation import Head, HeldAnswer, Match, Note
+from turnstile.history.departure import Request, departure
+from turnstile.history.digest import head_key, weak
+from turnstile.history.equality import NO_POSITION, Different, ToolDefaults, compare_answers
+from turnstile.history.forest import Forest
+from turnstile.history.node import Node
+from turnstile.history.walk import Walk, walk
+from turnstile.reasons import NoteCode
+
+_LISTED = 3
+
+
+class _Agreement(msgspec.Struct, frozen=True):
+    """A completion whose path the request repeats, message for message."""
+
+    node: Node
+    length_M: int
+    forgiven: tuple[tuple[int, NoteCode], ...]
+    """Index among the spoken messages, and what had to be overlooked there."""
+    anchors: int
+    """How many calls on the path came back under the id that they were handed out with."""
+
+
+class _Choice(msgspec.Struct, frozen=True):
+    """The completion that is built on, and what was noticed on the way to it."""
+
+    agreement: _Agreement | None = None
+    incomplete_M: int | None = None
+    """Index of a deeper answer that was matched but has no trustworthy ids."""
+    notes: tuple[Note, ...] = ()
+
+
+def match(forest: Forest, head: Head, call: Call) -> Match:
+    """The deepest held answer whose handed-out message, and everything before it, the request repeats.
+
+    Args:
+        forest: what is held; only read.
+        head: the head under which the request is rendered.
+        call: the request.
+
+    Returns:
+        A snapshot. `new_M` are the request's messages behind the parent, with one held answer in one message and
+        the results of the parent's calls under the ids that those were handed out with. `covered_M` and the length
+        of `new_M` add up to the number of the request's messages. Without a parent, `new_M` is the whole request.
+    """
+    defaults = ToolDefaults(call.tools)
+    walked = walk(forest.index, head_key(head.fingerprint), call.messages, defaults)
+    choice = _choose(forest, walked, defaults)
+    parent = None if choice.agreement is None else choice.agreement.node
+    covered_spoken_M = 0 if choice.agreement is None else choice.agreement.length_M
+    new_M = _for_rendering(walked, covered_spoken_M, parent)
+    request = Request(forest, head, walked, defaults, parent, covered_spoken_M, choice.incomplete_M)
+    return Match(
+        parent=None if parent is None else _held_answer(parent),
+        covered_M=len(call.messages) - len(new_M),
+        new_M=new_M,
+        departure=departure(request),
+        notes=(*choice.notes, *_notes_on_new(forest, walked, covered_spoken_M, call.ending)),
+    )
+
+
+def _held_answer(node: Node) -> HeldAnswer:
+    return HeldAnswer(node.ref, node.held_T, node.message, node.choice.cut, node.history_M)
+
+
+def _choose(forest: Forest, walked: Walk, defaults: ToolDefaults) -> _Choice:
+    incomplete_M: int | None = None
+    for length_M in range(walked.held_length_M, 0, -1):
+        prefix = forest.index.get(walked.keys[length_M])
+        if prefix is None or not prefix.answers:
+            continue
+        agreed = [
+            agreement
+            for node in prefix.answers
+            if (agreement := _agreement(node, length_M, walked, defaults)) is not None
+        ]
+        trusted = [agreement for agreement in agreed if not agreement.node.is_incomplete]
+        if trusted:
+            best, notes = _best(forest, trusted)
+            return _Choice(best, incomplete_M, (*notes, *_notes_on_path(best, walked)))
+        if agreed and incomplete_M is None:
+            incomplete_M = length_M - 1
+    return _Choice(None, incomplete_M)
+
+
+def _best(forest: Forest, agreed: Sequence[_Agreement]) -> tuple[_Agreement, tuple[Note, ...]]:
+    """The one whose ids came back; else the one that needs least to be overlooked, was delivered, is the latest."""
+
+    def rank(at: int) -> tuple[int, int, bool, int]:
+        agreement = agreed[at]
+        was_delivered = forest.calls[agreement.node.ref.call_id].undelivered is None
+        return (agreement.anchors, -len(agreement.forgiven), was_delivered, at)
+
+    best = agreed[max(range(len(agreed)), key=rank)]
+    equals = [agreement for agreement in agreed if len(agreement.forgiven) == len(best.forgiven)]
+    if len(equals) == 1:
+        return best, ()
+    rivals = max(agreement.anchors for agreement in equals if agreement is not best)
+    how = "ids of its calls came back" if best.anchors > rivals else "the latest that was delivered"
+    return best, (Note(NoteCode.MATCH_AMBIGUOUS, f"{len(equals)} equal answers, took {best.node.ref}: {how}"),)
+
+
+def _agreement(end: Node, length_M: int, walked: Walk, defaults: ToolDefaults) -> _Agreement | None:
+    """Compare the answers of a path with those of the request; None if one was edited.
+
+    The keys are equal, so the path has as many messages and all that are no answers are equal.
+    """
+    forgiven: list[tuple[int, NoteCode]] = []
+    anchors = 0
+    for at, held, node in _answers(end, length_M):
+        sent = walked.spoken_M[at]
+        verdict = walked.verdict(at, node) or compare_answers(held, sent, defaults)
+        if isinstance(verdict, Different):
+            return None
+        forgiven += ((at, code) for code in verdict.forgiven)
+        if node is not None:
+            pairs = zip(held.calls, sent.calls, strict=True)
+            anchors += sum(1 for was, now in pairs if was.call_id and was.call_id == now.call_id)
+    return _Agreement(end, length_M, tuple(forgiven), anchors)
+
+
+def _answers(end: Node, length_M: int) -> Iterable[tuple[int, Message, Node | None]]:
+    """Index, message and completion (None: the client wrote it) of a path's assistant messages, last first."""
+    at = length_M
+    node: Node | None = end
+    is_part_of_next = False
+    while node is not None:
+        if not is_part_of_next:
+            at -= 1
+            yield at, node.message, node
+        new_M = node.started.new_M
+        for message in reversed(new_M[:-1] if node.prefill is not None else new_M):
+            at -= 1
+            if message.role is Role.ASSISTANT:
+                yield at, message, None
+        # With nothing new, the node went on writing its parent's answer: both are one message.
+        is_part_of_next = not new_M
+        node = node.parent
+
+
+def _for_rendering(walked: Walk, covered_spoken_M: int, parent: Node | None) -> tuple[Message, ...]:
+    """The messages behind the parent, results of its calls under the calls' own ids."""
+    new_M = walked.spoken_M[covered_spoken_M:]
+    if parent is None:
+        return tuple(new_M)
+    calls = parent.message.calls
+    for at, message in enumerate(new_M):
+        if message.role is Role.ASSISTANT:
+            break
+        position = walked.positions_M[covered_spoken_M + at]
+        if position != NO_POSITION and message.call_id != calls[position].call_id:
+            new_M[at] = msgspec.structs.replace(message, call_id=calls[position].call_id)
+    return tuple(new_M)
+
+
+def _notes_on_path(agreement: _Agreement, walked: Walk) -> tuple[Note, ...]:
+    found: dict[NoteCode, list[int]] = {}
+    for at, code in sorted(agreement.forgiven):
+        found.setdefault(code, []).append(walked.origins_M[at])
+    split = sorted(walked.origins_M[at] for at in walked.split_M if at < agreement.length_M)
+    if split:
+        found[NoteCode.SPLIT_PARALLEL_CALLS] = split
+    as_text = NoteCode.TOOL_JSON_INVALID
+    if any(note.code is as_text for note in agreement.node.choice.notes) and not agreement.node.message.calls:
+        found[NoteCode.CALL_AS_TEXT] = [walked.origins_M[agreement.length_M - 1]]
+    return _listed(found)
+
+
+def _notes_on_new(forest: Forest, walked: Walk, covered_spoken_M: int, ending: Ending) -> tuple[Note, ...]:
+    last_M = len(walked.spoken_M) - (1 if ending is Ending.CONTINUE else 0)
+    found: dict[NoteCode, list[int]] = {}
+    for at in range(covered_spoken_M, last_M):
+        message = walked.spoken_M[at]
+        if message.role is not Role.ASSISTANT:
+            continue
+        was_ours = bool(forest.index.heads_of_answer(weak(message)))
+        code = NoteCode.RERENDERED_HISTORY if was_ours else NoteCode.INJECTED_ASSISTANT
+        found.setdefault(code, []).append(walked.origins_M[at])
+    return _listed(found)
+
+
+def _listed(found: Mapping[NoteCode, Sequence[int]]) -> tuple[Note, ...]:
+    """One note a code, so that a long history does not make long records."""
+    return tuple(Note(code, _places(indices)) for code, indices in found.items())
+
+
+def _places(indices: Sequence[int]) -> str:
+    listed = ", ".join(map(str, indices[:_LISTED]))
+    more = len(indices) - _LISTED
+    return f"message {listed}" + (f" and {more} more" if more > 0 else "")
