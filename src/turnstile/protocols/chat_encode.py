@@ -85,7 +85,7 @@ class WholeEncoder:
         )
 
 
-class _Phase(enum.Enum):
+class _Phase(enum.StrEnum):
     """How far a choice of a stream has got."""
 
     SILENT = "silent"
@@ -93,7 +93,7 @@ class _Phase(enum.Enum):
     ENDED = "ended"
 
 
-class _Happening(enum.Enum):
+class _Happening(enum.StrEnum):
     """What can happen to a choice of a stream."""
 
     GAINED = "gained"
@@ -128,6 +128,7 @@ class StreamEncoder:
         """Answer one request in a form that it asked for."""
         self._form = form
         self._head = head
+        self._id = _completion_id(head)
         self._phases: dict[int, _Phase] = {}
         self._usage: UnsetType | None = None if form.delivery is Delivery.STREAM_WITH_USAGE else UNSET
 
@@ -136,19 +137,16 @@ class StreamEncoder:
 
         Raises: RuntimeError if the choice has ended.
         """
-        gained = _gains(delta, self._form)
+        gained = _gains(delta, self._form.calls)
         logprobs = self._logprobs(delta.logprobs)
         if not gained and logprobs is UNSET:
             return b""
-        opening = [self._chunk(delta.choice, wire) for wire in self._advance(delta.choice, _Happening.GAINED)]
-        first, *rest = gained or [WireDelta()]
-        return b"".join(
-            [
-                *opening,
-                self._chunk(delta.choice, first, logprobs=logprobs),
-                *(self._chunk(delta.choice, wire) for wire in rest),
-            ]
-        )
+        opening = self._advance(delta.choice, _Happening.GAINED)
+        first, *rest = gained or (WireDelta(),)
+        events = [self._chunk(delta.choice, wire) for wire in opening]
+        events.append(self._chunk(delta.choice, first, logprobs))
+        events.extend(self._chunk(delta.choice, wire) for wire in rest)
+        return b"".join(events)
 
     def finish(self, answer: Answer) -> bytes:
         """Each choice's last event, usage if it was asked for, and the end mark.
@@ -180,7 +178,7 @@ class StreamEncoder:
     def _advance(self, choice: int, happening: _Happening) -> tuple[WireDelta, ...]:
         phase = self._phases.get(choice, _Phase.SILENT)
         if (phase, happening) not in _PROTOCOL:
-            raise RuntimeError(f"choice {choice} is {phase.value}, so it cannot have {happening.value}")
+            raise RuntimeError(f"choice {choice} is {phase}, so it cannot have {happening}")
         before, self._phases[choice] = _PROTOCOL[phase, happening]
         return before
 
@@ -192,24 +190,24 @@ class StreamEncoder:
 
     def _event(self, choices: list[WireChunkChoice], usage: WireUsage | UnsetType | None) -> bytes:
         head = self._head
-        chunk = WireChunk(_completion_id(head), head.created_s, head.model, choices, usage)
+        chunk = WireChunk(self._id, head.created_s, head.model, choices, usage)
         return json_event(_encoder.encode(chunk))
 
 
-def _gains(delta: ReplyDelta, form: AnswerForm) -> list[WireDelta]:
+def _gains(delta: ReplyDelta, form: CallForm) -> list[WireDelta]:
     gained: list[WireDelta] = []
     if delta.reasoning:
         gained.append(WireDelta(reasoning_content=delta.reasoning))
     if delta.content:
         gained.append(WireDelta(content=delta.content))
     calls = [call for call in delta.calls if call.call_id or call.name or call.arguments]
-    match form.calls:
-        case CallForm.TOOL_CALLS if calls:
+    if not calls:
+        return gained
+    match form:
+        case CallForm.TOOL_CALLS:
             gained.append(WireDelta(tool_calls=[_call(call) for call in calls]))
         case CallForm.FUNCTION_CALL:
             gained.extend(WireDelta(function_call=_called(call)) for call in calls if call.index == 0)
-        case _:
-            pass
     return gained
 
 

@@ -20,11 +20,11 @@ def json_event(payload: bytes, name: str = "") -> bytes:
         payload: UTF-8 JSON on one line, as encoders without indentation write it.
         name: the event's type; left out if empty.
     """
-    for character, escape in _TEXT_LINE_BREAKS:
-        if character in payload:
+    if not payload.isascii():
+        for character, escape in _TEXT_LINE_BREAKS:
             payload = payload.replace(character, escape)
-    head = f"event: {name}\n".encode() if name else b""
-    return b"%bdata: %b\n\n" % (head, payload)
+    event = b"data: " + payload + b"\n\n"
+    return f"event: {name}\n".encode() + event if name else event
 
 
 def word_event(word: str) -> bytes:
