@@ -1,1 +1,39 @@
 """Commands: parse, call, print. No rule lives here."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from turnstile.cli.demo import demo
+from turnstile.cli.drift import drift
+from turnstile.cli.export import export
+from turnstile.cli.serve import serve
+from turnstile.cli.validate import validate
+from turnstile.errors import CallerError, TurnstileError
+
+app = typer.Typer(
+    name="turnstile",
+    help="Records the exact tokens an agent's model saw and sampled, and keeps them exact in every later turn.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (serve, demo, export, validate, drift):
+    app.command()(command)
+
+
+def main() -> None:
+    """The `turnstile` command: a user's mistake is one sentence on stderr and an exit code, never a traceback."""
+    try:
+        app()
+    except TurnstileError as error:
+        print(f"turnstile: {error}", file=sys.stderr)  # noqa: T201 - the one place that tells a person what was wrong
+        sys.exit(2 if isinstance(error, CallerError) else 1)
+    except BrokenPipeError:
+        # The reader went away (`| head`): Python would complain again when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

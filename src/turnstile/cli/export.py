@@ -1,0 +1,60 @@
+"""`turnstile export`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from turnstile.errors import CallerError
+from turnstile.history.forest import Forest
+from turnstile.store import Reader, RolloutSummary
+from turnstile.trajectory.assemble import assemble
+from turnstile.trajectory.files import write
+from turnstile.trajectory.format import Rollout
+
+
+def export(
+    store: Annotated[Path, typer.Argument(help="Directory of the journal.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="File to write: .jsonl, .jsonl.zst or .parquet.")],
+    rollout: Annotated[list[str] | None, typer.Option(help="Only this rollout; may be given again.")] = None,
+    group: Annotated[str | None, typer.Option(help="Only rollouts of this group.")] = None,
+) -> None:
+    """Write trajectories in the neutral format, also while the server runs.
+
+    Every attempt of every rollout is written; one that is still open is marked `running`.
+    """
+    with Reader.open(store) as reader:
+        chosen = _chosen(reader, rollout or [], group)
+        columns = (TextColumn("export"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            count = write(output, bar.track(_assembled(reader, chosen), total=len(chosen)))
+    typer.echo(f"{count} rollouts written to {output}", err=True)
+
+
+def _chosen(reader: Reader, names: list[str], group: str | None) -> list[RolloutSummary]:
+    found = [summary for summary in _all(reader, group) if not names or summary.rollout_id in names]
+    missing = sorted(set(names) - {summary.rollout_id for summary in found})
+    if missing:
+        raise CallerError(
+            f"The store has no rollout `{missing[0]}`" + (f" in group `{group}`" if group else ""),
+            "See the ids with GET /rollouts, or leave --rollout out to write all",
+            code="rollout_not_found",
+        )
+    return found
+
+
+def _all(reader: Reader, group: str | None) -> Iterator[RolloutSummary]:
+    after = 0
+    while page := reader.rollouts(group_id=group, after=after, limit=1000):
+        yield from page
+        after = page[-1].number
+
+
+def _assembled(reader: Reader, chosen: list[RolloutSummary]) -> Iterator[Rollout]:
+    for summary in chosen:
+        yield assemble(Forest.of(reader.records(summary.rollout_id, summary.attempt)))

@@ -1,0 +1,27 @@
+"""Progress on long work, on stderr and only where a person looks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from turnstile.engines.smollm import Progress as Download
+from turnstile.server.start import ShowProgress
+
+
+@contextlib.contextmanager
+def download_bar() -> Generator[ShowProgress]:
+    """A bar that appears with the first byte of a download and goes when it is done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def show(download: Download) -> None:
+            if download.stage not in tasks:
+                tasks[download.stage] = bar.add_task(f"{download.stage} the model", total=download.total_bytes)
+            bar.update(tasks[download.stage], completed=download.done_bytes, total=download.total_bytes)
+
+        yield show

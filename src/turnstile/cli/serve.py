@@ -1,0 +1,86 @@
+"""`turnstile serve`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import msgspec
+import typer
+import uvloop
+
+from turnstile.cli.progress import download_bar
+from turnstile.config import Settings
+from turnstile.engines import EngineKind
+from turnstile.server.start import Running, listening
+
+Tell: TypeAlias = Callable[[Running], None]
+
+
+def serve(
+    engine: Annotated[str, typer.Option(help="URL of the inference engine, or `embedded` for the small model.")],
+    store: Annotated[Path, typer.Option(help="Directory of the journal; made if it is not there.")],
+    model: Annotated[str, typer.Option(help="Name that agents ask for; default: the engine's own.")] = "",
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Folder with the model's tokenizer.json and chat template.")
+    ] = None,
+    template: Annotated[
+        Path | None, typer.Option(help="Chat template file to use instead of the model's own.", exists=True)
+    ] = None,
+    answer_format: Annotated[
+        str, typer.Option(help="Reasoning and tool-call format; default: read from the template.")
+    ] = "",
+    engine_kind: Annotated[EngineKind, typer.Option(help="Adapter for the engine.")] = EngineKind.AUTO,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 = any free one.", min=0, max=65535)] = 7000,
+    admin_key: Annotated[
+        str, typer.Option(envvar="TURNSTILE_ADMIN_KEY", help="Ask for keys; needed beyond loopback.", show_envvar=True)
+    ] = "",
+    engine_api_key: Annotated[
+        str, typer.Option(envvar="TURNSTILE_ENGINE_API_KEY", help="Bearer token for the engine.", hidden=True)
+    ] = "",
+    max_body_mb: Annotated[int, typer.Option(help="Longest request body, in MiB.", min=1)] = 32,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON line when ready.")] = False,
+) -> None:
+    """Run the proxy.
+
+    Point an agent at `http://HOST:PORT/r/ROLLOUT_ID/v1` (OpenAI) and it talks to the engine; every token that the
+    model sees or samples is recorded in STORE.
+    """
+    settings = Settings(
+        engine=engine,
+        engine_kind=engine_kind.value,
+        model=model,
+        tokenizer=tokenizer,
+        template=template,
+        answer_format=answer_format,
+        store=store,
+        host=host,
+        port=port,
+        admin_key=admin_key,
+        engine_api_key=engine_api_key,
+        max_body_bytes=max_body_mb * 1024 * 1024,
+    )
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    uvloop.run(_serve(settings, _tell_json if json else _tell_person))
+
+
+async def _serve(settings: Settings, tell: Tell) -> None:
+    with download_bar() as show:
+        async with listening(settings, show) as (running, server, bound):
+            tell(running)
+            await server.serve(sockets=[bound])
+
+
+def _tell_json(running: Running) -> None:
+    typer.echo(msgspec.json.encode(running).decode())
+
+
+def _tell_person(running: Running) -> None:
+    typer.echo(f"Turnstile answers at {running.url} with model `{running.model}` on {running.engine}", err=True)
+    typer.echo(f"  agents:  {running.url}/r/ROLLOUT_ID/v1  (OPENAI_BASE_URL)", err=True)
+    typer.echo(f"  runners: {running.url}/rollouts", err=True)
+    for notice in running.notices:
+        typer.echo(f"  note: {notice}", err=True)

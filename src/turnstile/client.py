@@ -1,0 +1,192 @@
+"""`turnstile.Client`: open rollouts, run agents against them, close them with a reward, fetch trajectories.
+
+Plain blocking calls over the standard library, so that it can be used from any trainer's process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from turnstile.errors import CallerError, EngineError, TurnstileError
+from turnstile.trajectory.format import Rollout, decode_line
+
+T = TypeVar("T")
+JsonValue = str | int | float | bool | None | Mapping[str, "JsonValue"] | list["JsonValue"]
+
+
+class _Opened(msgspec.Struct, frozen=True):
+    rollout_id: str
+    attempt: int
+    agent_key: str
+    base_url: str
+    openai_base_url: str
+    anthropic_base_url: str
+
+
+class RolloutHandle:
+    """A rollout that is being run. Leaving its `with` block without `finish` closes it.
+
+    It is closed as completed, or as failed when the block raised; the reward stays unset, which means unscored.
+    """
+
+    def __init__(self, client: Client, opened: _Opened) -> None:
+        self._client = client
+        self._finished = False
+        self.rollout_id = opened.rollout_id
+        self.attempt = opened.attempt
+        self.agent_key = opened.agent_key
+        """Give it to the agent as its API key; it opens this rollout's model and nothing else."""
+        self.base_url = opened.base_url
+        self.openai_base_url = opened.openai_base_url
+        """For `OPENAI_BASE_URL`."""
+        self.anthropic_base_url = opened.anthropic_base_url
+        """For `ANTHROPIC_BASE_URL`."""
+
+    def __enter__(self) -> RolloutHandle:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._finished:
+            self.finish(status="completed" if error is None else "failed")
+
+    def finish(
+        self,
+        *,
+        reward: float | None = None,
+        rewards: Mapping[str, float | None] | None = None,
+        status: str = "completed",
+        metadata: Mapping[str, JsonValue] | None = None,
+    ) -> None:
+        """Close the rollout; later calls of its agent are refused.
+
+        Args:
+            reward: the outcome; None = unscored, never 0.
+            rewards: named parts of it, for people and trainers that want them.
+            status: `completed`, `failed`, `truncated` or `aborted`.
+            metadata: anything else, kept with the rollout.
+
+        Raises: CallerError if it is closed already.
+        """
+        body = {"status": status, "reward": reward, "rewards": dict(rewards or {}), "metadata": dict(metadata or {})}
+        self._client.post(f"/rollouts/{quote(self.rollout_id)}/finish", body)
+        self._finished = True
+
+    def trajectory(self) -> Rollout:
+        """The rollout in the neutral format, as far as it has come."""
+        return self._client.trajectory(self.rollout_id)
+
+
+class Client:
+    """A Turnstile server, as whoever runs rollouts sees it."""
+
+    def __init__(self, url: str = "http://127.0.0.1:7000", *, admin_key: str = "", timeout_s: float = 60.0) -> None:
+        """Talk to the server at `url`.
+
+        Args:
+            url: where `turnstile serve` says it listens.
+            admin_key: the server's --admin-key; TURNSTILE_ADMIN_KEY if empty.
+            timeout_s: seconds to wait for an answer.
+        """
+        self.url = url.rstrip("/")
+        self._admin_key = admin_key or os.environ.get("TURNSTILE_ADMIN_KEY", "")
+        self._timeout_s = timeout_s
+        # An environment's proxy must not stand between a trainer and its own server.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opener.close()
+
+    def rollout(  # noqa: PLR0913 - the members of POST /rollouts, all by name
+        self,
+        rollout_id: str | None = None,
+        *,
+        group_id: str | None = None,
+        task_id: str | None = None,
+        sample_index: int | None = None,
+        parent_rollout_id: str | None = None,
+        agent_name: str | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+    ) -> RolloutHandle:
+        """Open a rollout, or the next attempt of a closed one.
+
+        Raises: CallerError if a rollout with that id is open.
+        """
+        said = {
+            "rollout_id": rollout_id,
+            "group_id": group_id,
+            "task_id": task_id,
+            "sample_index": sample_index,
+            "parent_rollout_id": parent_rollout_id,
+            "agent_name": agent_name,
+            "metadata": dict(metadata or {}),
+        }
+        body = {name: value for name, value in said.items() if value is not None}
+        return RolloutHandle(self, msgspec.json.decode(self.post("/rollouts", body), type=_Opened))
+
+    def trajectory(self, rollout_id: str) -> Rollout:
+        """A rollout's latest attempt in the neutral format. Raises: CallerError if there is none."""
+        return decode_line(self.get(f"/rollouts/{quote(rollout_id)}/trajectory"))
+
+    def announce_policy(self, version: int) -> None:
+        """Say that the engine samples with this weight version from now on."""
+        self.post("/policy", {"version": version})
+
+    def get(self, path: str, **query: str) -> bytes:
+        """The body of GET path. Raises: CallerError, EngineError or TurnstileError as the server answered."""
+        return self._ask(urllib.request.Request(f"{self.url}{path}{'?' + urlencode(query) if query else ''}"))
+
+    def post(self, path: str, body: Mapping[str, JsonValue]) -> bytes:
+        """The body of POST path. Raises: CallerError, EngineError or TurnstileError as the server answered."""
+        headers = {"content-type": "application/json"}
+        return self._ask(urllib.request.Request(f"{self.url}{path}", json.dumps(body).encode(), headers))
+
+    def _ask(self, request: urllib.request.Request) -> bytes:
+        if self._admin_key:
+            request.add_header("authorization", f"Bearer {self._admin_key}")
+        try:
+            with self._opener.open(request, timeout=self._timeout_s) as answer:
+                return answer.read()
+        except urllib.error.HTTPError as refused:
+            with refused:
+                raise _error_of(refused.code, refused.read()) from None
+        except (urllib.error.URLError, OSError) as unreachable:
+            reason = getattr(unreachable, "reason", unreachable)
+            raise TurnstileError(
+                f"No answer from Turnstile at {self.url}: {reason}",
+                "Check that `turnstile serve` runs there",
+                code="server_unreachable",
+            ) from None
+
+
+class _Problem(msgspec.Struct, frozen=True):
+    message: str = ""
+    code: str | None = None
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    error: _Problem
+
+
+def _error_of(status: int, body: bytes) -> TurnstileError:
+    try:
+        problem = msgspec.json.decode(body, type=_Refusal).error
+    except msgspec.DecodeError:
+        problem = _Problem(body[:200].decode(errors="replace"))
+    kind = CallerError if status < 500 else EngineError
+    return kind(problem.message.rstrip("."), "", code=problem.code or "", status=status)

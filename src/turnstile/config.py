@@ -1,0 +1,43 @@
+"""Settings of a server, read by cli and server and handed on as plain arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that `turnstile serve` can be told."""
+
+    engine: str
+    """URL of the engine, or `embedded`."""
+    engine_kind: str = "auto"
+    """Which adapter talks to the engine: a value of `turnstile.engines.EngineKind`."""
+    model: str = ""
+    """Name that clients ask for; empty = the engine's own first name."""
+    tokenizer: Path | None = None
+    """Folder with tokenizer.json; None = the embedded model's own."""
+    template: Path | None = None
+    """Chat template file to use instead of the tokenizer folder's."""
+    answer_format: str = ""
+    """Name of the reasoning and tool-call format; empty = read from the template."""
+    store: Path
+    host: str = "127.0.0.1"
+    port: int = 7000
+    """0 = any free one."""
+    admin_key: str = ""
+    """Empty: no keys are asked for, and only loopback is served."""
+    engine_api_key: str = ""
+    """Sent to the engine as a bearer token; from the environment only."""
+    max_body_bytes: int = 32 * 1024 * 1024
+    keep_alive_s: float = 15.0
+    """Silence after which a streaming client is sent a keep-alive."""
+    grace_s: float = 2.0
+    """How long a call that nobody waits for goes on, so that its client can come back for it."""
+    finish_patience_s: float = 30.0
+    """How long closing a rollout waits for its running calls."""
+    context_length: int = 8192
+    """Of one sequence, for the embedded model."""
+    slots: int = 2
+    """Sequences that the embedded model samples at once."""

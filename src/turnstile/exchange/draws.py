@@ -1,0 +1,80 @@
+"""From what a client asked for to how each choice is sampled."""
+
+from __future__ import annotations
+
+import msgspec
+
+from turnstile.conversation import Call, Sampling
+from turnstile.engines.base import Capabilities
+from turnstile.errors import CallerError
+from turnstile.generation import Constraint, Draw, Free
+
+SEED_SPACE = 2**31
+
+_WIRE_NAMES = {"choices": "n", "stop_ids": "stop", "constraint": "response_format"}
+
+
+def draw_for(call: Call, constraint: Constraint, stop_ids: frozenset[int], seed: int, affinity: str) -> Draw:
+    """The first choice's draw: what the client said, else the neutral value (temperature 1, no filter).
+
+    Neutral defaults are OpenAI's own, and the setting at which every meaning of a log-probability agrees.
+    """
+    wanted = call.sampling
+    return Draw(
+        temperature=_or(wanted.temperature, 1.0),
+        top_p=_or(wanted.top_p, 1.0),
+        top_k=max(0, wanted.top_k or 0),
+        min_p=_or(wanted.min_p, 0.0),
+        presence_penalty=_or(wanted.presence_penalty, 0.0),
+        frequency_penalty=_or(wanted.frequency_penalty, 0.0),
+        repetition_penalty=_or(wanted.repetition_penalty, 1.0),
+        logit_bias=wanted.logit_bias,
+        seed=seed if wanted.seed is None else wanted.seed % SEED_SPACE,
+        max_tokens=wanted.max_tokens,
+        stop=wanted.stop,
+        stop_ids=stop_ids,
+        constraint=constraint,
+        top_logprobs=max(1, wanted.top_logprobs) if wanted.top_logprobs is not None else 0,
+        affinity=affinity,
+    )
+
+
+def _or(said: float | None, neutral: float) -> float:
+    return neutral if said is None else said
+
+
+def choices_of(draw: Draw, sampling: Sampling) -> tuple[Draw, ...]:
+    """One draw for each of the client's n choices."""
+    return tuple(msgspec.structs.replace(draw, choice=choice) for choice in range(sampling.choices))
+
+
+def refuse_what_is_not_honoured(draw: Draw, capabilities: Capabilities) -> None:
+    """A parameter that the engine would ignore is refused by name.
+
+    Raises: CallerError naming the parameter.
+    """
+    neutral = Draw()
+    for field in ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
+                  "repetition_penalty", "logit_bias", "stop"):  # fmt: skip
+        if getattr(draw, field) != getattr(neutral, field) and field not in capabilities.honours:
+            raise _not_honoured(field, capabilities)
+    if not isinstance(draw.constraint, Free):
+        kind = draw.constraint.__struct_config__.tag
+        if kind not in capabilities.constraints:
+            raise _not_honoured("constraint", capabilities)
+    if draw.top_logprobs > capabilities.max_top_logprobs:
+        raise CallerError(
+            f"`top_logprobs` is {draw.top_logprobs}, but the engine gives at most {capabilities.max_top_logprobs}",
+            "Ask for fewer alternatives",
+            param="top_logprobs",
+        )
+
+
+def _not_honoured(field: str, capabilities: Capabilities) -> CallerError:
+    name = _WIRE_NAMES.get(field, field)
+    return CallerError(
+        f"`{name}` is not honoured by the engine ({capabilities.engine} {capabilities.version})",
+        "Leave it out, or serve the model with an engine that honours it",
+        code="unsupported_parameter",
+        param=name,
+    )

@@ -1,0 +1,341 @@
+"""The rollouts of this process: opened on demand from the journal, grown by one function, closed for good."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from turnstile.conversation import Answer, Call, JsonText, Reply
+from turnstile.errors import CallerError
+from turnstile.exchange.inflight import Flight, key_conflict, landed
+from turnstile.history.forest import CallState, Forest
+from turnstile.journal import (
+    CallFailed,
+    CallJoined,
+    CallRejected,
+    CallStarted,
+    Record,
+    RolloutFinished,
+    RolloutOpened,
+    RolloutStatus,
+    TurnCommitted,
+)
+from turnstile.reasons import FailReason
+from turnstile.store import Journal, Reader
+
+ROLLOUT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class Opening(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a runner says about a rollout that it opens."""
+
+    rollout_id: str | None = None
+    group_id: str | None = None
+    task_id: str | None = None
+    sample_index: int | None = None
+    parent_rollout_id: str | None = None
+    agent_name: str | None = None
+    metadata: dict[str, msgspec.Raw] = {}
+
+
+class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a runner says about a rollout that it closes."""
+
+    status: RolloutStatus = RolloutStatus.COMPLETED
+    reward: float | None = None
+    rewards: dict[str, float | None] = {}
+    metadata: dict[str, msgspec.Raw] = {}
+
+
+class OpenRollout:
+    """One attempt of one rollout, in memory."""
+
+    def __init__(self, forest: Forest, opened: RolloutOpened, journal: Journal, undelivered: str = "") -> None:
+        """Grow a forest from here on.
+
+        Args:
+            forest: the fold of what the journal has.
+            opened: its first record.
+            journal: where it goes on.
+            undelivered: the call of whose answer nobody can say whether it arrived; empty if there is none.
+        """
+        self.forest = forest
+        self.opened = opened
+        self.closing = False
+        self._journal = journal
+        self._order = asyncio.Lock()
+        self._next = forest.call_count
+        self._flights: dict[str, Flight] = {}
+        self._keys: dict[str, str] = {}
+        self._answered: dict[str, str] = {}
+        for state in forest.calls.values():
+            self._remember(state.started)
+        self._undelivered = undelivered
+
+    async def keep(self, record: Record) -> None:
+        """Make a record durable, then let the forest grow by it; records of a rollout keep one order."""
+        async with self._order:
+            await self._journal.append(record)
+            self.forest.apply(record)
+            if isinstance(record, CallStarted):
+                self._remember(record)
+
+    def _remember(self, started: CallStarted) -> None:
+        self._answered[started.body_digest] = started.call_id
+        if started.idempotency_key:
+            self._keys[started.idempotency_key] = started.body_digest
+
+    @property
+    def running(self) -> tuple[Flight, ...]:
+        """Calls that have not landed."""
+        return tuple(flight for flight in self._flights.values() if flight.outcome is None)
+
+    def earlier(self, call: Call, digest: str) -> Flight | None:
+        """The latest call with this meaning, running or answered.
+
+        Raises: CallerError 409 if the call's idempotency key was used with another meaning.
+        """
+        key = call.retry.idempotency_key
+        if key and self._keys.get(key, digest) != digest:
+            raise key_conflict(key)
+        if flight := self._flights.get(digest):
+            return flight
+        call_id = self._answered.get(digest)
+        state = self.forest.calls.get(call_id) if call_id else None
+        if state is None or state.committed is None:
+            return None
+        flight = landed(digest, state.started.call_id, answer_of(state))
+        flight.idempotency_key = state.started.idempotency_key
+        flight.history = state.started.history
+        flight.delivered = state.started.call_id != self._undelivered
+        return flight
+
+    def take_off(self, call: Call, digest: str) -> Flight:
+        """A new flight for a call that is to be sampled."""
+        call_id = f"c{self._next}"
+        self._next += 1
+        flight = Flight(digest, call.retry.idempotency_key, call_id)
+        self._flights[digest] = flight
+        if call.retry.idempotency_key:
+            self._keys[call.retry.idempotency_key] = digest
+        return flight
+
+    def forget(self, flight: Flight) -> None:
+        """Let go of a flight whose answer was delivered or which failed; the journal has what counts."""
+        if self._flights.get(flight.digest) is flight:
+            del self._flights[flight.digest]
+
+    def admits(self, key: str) -> bool:
+        """Whether an agent's key opens this rollout; constant time."""
+        return hmac.compare_digest(key_hash(key), self.opened.agent_key_sha256)
+
+
+def answer_of(state: CallState) -> Answer:
+    """The answer that a committed call was given.
+
+    Raises: ValueError if the call was not committed.
+    """
+    if state.committed is None:
+        raise ValueError(f"call {state.started.call_id} has no answer")
+    choices = state.committed.choices
+    usage = choices[0].usage
+    completion = sum(choice.usage.completion_tokens for choice in choices)
+    return Answer(
+        tuple(Reply(choice.message, choice.reply_finish, stop_string=choice.stop_string) for choice in choices),
+        msgspec.structs.replace(usage, completion_tokens=completion),
+    )
+
+
+def key_hash(key: str) -> str:
+    """What is stored of an agent's key."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+class Rollouts:
+    """All rollouts that this process has open; a rollout not in memory is read back from the journal."""
+
+    def __init__(self, journal: Journal, reader: Reader, now: Callable[[], datetime]) -> None:
+        self._journal = journal
+        self._reader = reader
+        self._now = now
+        self._open: dict[str, OpenRollout] = {}
+        self._loading: dict[str, asyncio.Lock] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def get(self, rollout_id: str) -> OpenRollout:
+        """The latest attempt of a rollout.
+
+        Raises: CallerError 404 if there is none.
+        """
+        if found := self._open.get(rollout_id):
+            return found
+        async with self._loading.setdefault(rollout_id, asyncio.Lock()):
+            if found := self._open.get(rollout_id):
+                return found
+            loaded = await self._load(rollout_id)
+        self._loading.pop(rollout_id, None)
+        if loaded is None:
+            raise CallerError(
+                f"There is no rollout `{rollout_id[:128]}` here",
+                "Create it with POST /rollouts and use the base URL that the answer gives",
+                code="rollout_not_found",
+                status=404,
+            )
+        return loaded
+
+    async def get_or_create(self, rollout_id: str) -> OpenRollout:
+        """The same, but an unknown rollout begins with its first use."""
+        try:
+            return await self.get(rollout_id)
+        except CallerError as missing:
+            if missing.code != "rollout_not_found":
+                raise
+            try:
+                return await self.create(Opening(rollout_id=rollout_id), agent_key="", opened_by="first_use")
+            except CallerError as lost_race:
+                if lost_race.code != "rollout_open":
+                    raise
+                return await self.get(rollout_id)
+
+    async def create(self, opening: Opening, agent_key: str, opened_by: str = "operator") -> OpenRollout:
+        """Open a rollout, or the next attempt of a closed one.
+
+        Raises: CallerError 409 if it is open, 400 if the id cannot stand in a path.
+        """
+        rollout_id = opening.rollout_id or fresh_rollout_id()
+        if not ROLLOUT_ID.fullmatch(rollout_id):
+            raise CallerError(
+                f"`{rollout_id[:128]}` is no rollout id",
+                "Use 1 to 128 of A-Z a-z 0-9 . _ -, beginning with a letter or digit",
+                code="rollout_id_invalid",
+                param="rollout_id",
+            )
+        async with self._loading.setdefault(rollout_id, asyncio.Lock()):
+            earlier = self._open.get(rollout_id) or await self._load(rollout_id)
+            if earlier is not None and earlier.forest.finished is None:
+                raise CallerError(
+                    f"Rollout `{rollout_id}` is open",
+                    "Finish it first; then the same id starts its next attempt",
+                    code="rollout_open",
+                    status=409,
+                )
+            record = RolloutOpened(
+                rollout_id=rollout_id,
+                attempt=earlier.opened.attempt + 1 if earlier else 1,
+                opened_at=self._now(),
+                group_id=opening.group_id,
+                task_id=opening.task_id,
+                sample_index=opening.sample_index,
+                parent_rollout_id=opening.parent_rollout_id,
+                agent_name=opening.agent_name,
+                metadata=json_text(opening.metadata),
+                agent_key_sha256=key_hash(agent_key) if agent_key else "",
+                opened_by=opened_by,
+            )
+            await self._journal.append(record)
+            rollout = OpenRollout(Forest.of([record]), record, self._journal)
+            self._open[rollout_id] = rollout
+        return rollout
+
+    async def _load(self, rollout_id: str) -> OpenRollout | None:
+        records = await asyncio.to_thread(lambda: list(self._reader.records(rollout_id)))
+        if not records:
+            return None
+        forest = Forest.of(records)
+        if forest.opened is None:
+            return None
+        # If a commit was the last thing recorded, its answer may have been on its way when the process ended.
+        last = records[-1]
+        undelivered = last.call_id if isinstance(last, TurnCommitted) else ""
+        rollout = OpenRollout(forest, forest.opened, self._journal, undelivered)
+        rollout.closing = forest.finished is not None
+        for started in forest.open_calls:
+            await rollout.keep(
+                CallFailed(
+                    rollout_id=rollout_id,
+                    call_id=started.call_id,
+                    failed_at=self._now(),
+                    reason=FailReason.INTERRUPTED,
+                    problem="Turnstile ended while the call was running",
+                )
+            )
+        self._open[rollout_id] = rollout
+        return rollout
+
+    async def finish(self, rollout_id: str, ending: Ending, patience_s: float) -> OpenRollout:
+        """Close a rollout: no new calls, running ones may end, then it is frozen.
+
+        Raises: CallerError 404 if there is none, 409 if it is closed, 400 on a status that is no end.
+        """
+        rollout = await self.get(rollout_id)
+        if ending.status is RolloutStatus.RUNNING:
+            raise CallerError(
+                "`running` is no way to end", "Send completed, failed, truncated or aborted", param="status"
+            )
+        if rollout.closing:
+            raise closed(rollout_id)
+        rollout.closing = True
+        running = [flight.task for flight in rollout.running if flight.task is not None]
+        if running:
+            _, late = await asyncio.wait(running, timeout=patience_s)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+        await rollout.keep(
+            RolloutFinished(
+                rollout_id=rollout_id,
+                finished_at=self._now(),
+                status=ending.status,
+                reward=ending.reward,
+                rewards=dict(ending.rewards),
+                metadata=json_text(ending.metadata),
+            )
+        )
+        return rollout
+
+    def abandon_running(self) -> None:
+        """Give up every running call: the process is about to end."""
+        for rollout in self._open.values():
+            for flight in rollout.running:
+                if flight.task is not None:
+                    flight.task.cancel()
+
+    async def reject(self, rollout: OpenRollout, reason: str) -> CallerError:
+        """Record a call that came after the end; answers the error for the agent."""
+        await rollout.keep(CallRejected(rollout.opened.rollout_id, self._now(), reason))
+        return closed(rollout.opened.rollout_id)
+
+    async def joined(self, rollout: OpenRollout, flight: Flight, how: str) -> None:
+        """Record that a retry was given an earlier call's answer."""
+        await rollout.keep(CallJoined(rollout.opened.rollout_id, self._now(), flight.call_id, how))
+
+
+def closed(rollout_id: str) -> CallerError:
+    """The error for anything that comes after a rollout's end."""
+    return CallerError(
+        f"Rollout `{rollout_id}` is closed",
+        "Create it again to start its next attempt",
+        code="rollout_closed",
+        status=409,
+    )
+
+
+def fresh_rollout_id() -> str:
+    """An id for a rollout that its runner did not name."""
+    return f"ro-{secrets.token_hex(8)}"
+
+
+def json_text(members: dict[str, msgspec.Raw]) -> JsonText:
+    """An object of raw members as JSON text."""
+    return json.dumps({name: json.loads(bytes(member)) for name, member in members.items()}, ensure_ascii=False)

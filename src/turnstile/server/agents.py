@@ -1,0 +1,239 @@
+"""What agents talk to: a dialect's paths under a rollout's base URL.
+
+A handler only follows a call; the call runs as a task of the app. So a client that hangs up costs at most its own
+answer, and everything about streaming is decided by whether the encoder hands out bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+from starlette.requests import Request
+from starlette.types import Message as AsgiMessage
+from starlette.types import Receive, Send
+
+from turnstile.conversation import Answer, Call
+from turnstile.errors import CallerError, TurnstileError
+from turnstile.exchange.failures import Progress, failure
+from turnstile.exchange.inflight import Flight, Follower, Repeat, judge
+from turnstile.exchange.rollouts import OpenRollout, Rollouts
+from turnstile.exchange.run import World, run
+from turnstile.generation import history_header
+from turnstile.history.digest import body_digest
+from turnstile.journal import AnswerUndelivered
+from turnstile.protocols.base import AnswerHead, Decoded, Dialect, Encoder, WireRequest
+from turnstile.protocols.models import check_model
+from turnstile.reasons import DiscardReason
+from turnstile.server.metrics import Metrics
+
+log = logging.getLogger("turnstile.calls")
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a client may ask of a handler."""
+
+    max_body_bytes: int
+    keep_alive_s: float
+    grace_s: float
+
+
+class Desk:
+    """Starts calls and answers those who wait for them."""
+
+    def __init__(
+        self, world: World, rollouts: Rollouts, tasks: asyncio.TaskGroup, limits: Limits, metrics: Metrics
+    ) -> None:
+        self.world = world
+        self.rollouts = rollouts
+        self.metrics = metrics
+        self._tasks = tasks
+        self._limits = limits
+
+    async def serve(self, request: Request, send: Send, dialect: Dialect, rollout: OpenRollout, path: str) -> None:
+        """Answer one request of an agent whose rollout is known and whose key was checked."""
+        line = Line(send, rollout.opened.rollout_id)
+        began = self.world.now()
+        try:
+            decoded, flight = await self._take(request, dialect, rollout, path)
+        except TurnstileError as error:
+            await self._refused(rollout, dialect, error, began)
+            await line.refuse(dialect, error)
+            return
+        model = decoded.call.model
+        encoder = decoded.answer_with(AnswerHead(_answer_id(rollout, flight), int(began.timestamp()), model))
+        follower = flight.join()
+        async with asyncio.TaskGroup() as hands:
+            watcher = hands.create_task(_leave_on_hang_up(request.receive, follower))
+            await self._follow(flight, follower, line, dialect, encoder)
+            delivered = line.ended and not follower.left
+            watcher.cancel()
+        follower.leave()
+        await self._settle(rollout, flight, delivered=delivered)
+        self.metrics.answered(dialect.name, flight, (self.world.now() - began).total_seconds())
+
+    async def _take(
+        self, request: Request, dialect: Dialect, rollout: OpenRollout, path: str
+    ) -> tuple[Decoded, Flight]:
+        body = await _body(request, self._limits.max_body_bytes)
+        decoded = dialect.decode(WireRequest(body, dict(request.headers), path))
+        check_model((self.world.served.model,), decoded.call.model)
+        if rollout.closing:
+            raise await self.rollouts.reject(rollout, "rollout_closed")
+        return decoded, await self._flight_for(rollout, decoded.call)
+
+    async def _flight_for(self, rollout: OpenRollout, call: Call) -> Flight:
+        digest = body_digest(call)
+        earlier = rollout.earlier(call, digest)
+        match judge(call, earlier):
+            case Repeat.FRESH:
+                pass
+            case (Repeat.COALESCED | Repeat.REPLAYED) as how:
+                assert earlier is not None
+                await self.rollouts.joined(rollout, earlier, how)
+                return earlier
+        flight = rollout.take_off(call, digest)
+        flight.task = self._tasks.create_task(self._run(rollout, call, flight))
+        return flight
+
+    async def _run(self, rollout: OpenRollout, call: Call, flight: Flight) -> None:
+        """Run a call as a task of the app: whatever escapes it ends here, as an error of this one call."""
+        try:
+            await run(self.world, rollout, call, flight)
+            await self._note_undelivered(rollout, flight)
+        except Exception as bug:
+            log.exception("call failed inside Turnstile", extra={"rollout_id": rollout.opened.rollout_id})
+            error = TurnstileError(f"Turnstile failed inside: {type(bug).__name__}", "Please report it with the log")
+            flight.land(bug if isinstance(bug, TurnstileError) else error)
+            rollout.forget(flight)
+
+    async def _refused(
+        self, rollout: OpenRollout, dialect: Dialect, error: TurnstileError, failed_at: datetime
+    ) -> None:
+        if error.code == "rollout_closed":
+            return
+        record, _ = failure(error, Progress(rollout.opened.rollout_id, dialect.name), failed_at)
+        await rollout.keep(record)
+
+    async def _follow(self, flight: Flight, follower: Follower, line: Line, dialect: Dialect, encoder: Encoder) -> None:
+        async for delta in follower.deltas(self._limits.keep_alive_s):
+            piece = encoder.keep_alive() if delta is None else encoder.feed(delta)
+            if piece:
+                await line.write(flight, encoder.media_type, piece)
+        match flight.outcome:
+            case Answer() as answer:
+                await line.end(flight, encoder.media_type, encoder.finish(answer))
+            case TurnstileError() as error if line.open:
+                await line.end(flight, encoder.media_type, encoder.fail(error))
+            case TurnstileError() as error:
+                await line.refuse(dialect, error, flight)
+            case None:
+                pass
+
+    async def _settle(self, rollout: OpenRollout, flight: Flight, *, delivered: bool) -> None:
+        """Remember whether the answer arrived; give up a call that nobody waits for, after a grace."""
+        if delivered:
+            flight.delivered = True
+            rollout.forget(flight)
+        elif flight.outcome is None and flight.waiting == 0:
+            self._tasks.create_task(self._give_up(flight))
+        else:
+            await self._note_undelivered(rollout, flight)
+
+    async def _note_undelivered(self, rollout: OpenRollout, flight: Flight) -> None:
+        """An answer that nobody took is in the journal, and is marked so."""
+        if isinstance(flight.outcome, Answer) and flight.waiting == 0 and not flight.delivered:
+            await rollout.keep(
+                AnswerUndelivered(
+                    rollout.opened.rollout_id, flight.call_id, self.world.now(), DiscardReason.CLIENT_GONE
+                )
+            )
+
+    async def _give_up(self, flight: Flight) -> None:
+        await asyncio.sleep(self._limits.grace_s)
+        if flight.waiting == 0 and flight.outcome is None and flight.task is not None:
+            flight.task.cancel()
+
+
+def _answer_id(rollout: OpenRollout, flight: Flight) -> str:
+    opened = rollout.opened
+    attempt = f"-{opened.attempt}" if opened.attempt > 1 else ""
+    return f"{opened.rollout_id}{attempt}-{flight.call_id}"
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    too_long = CallerError(
+        f"The request body is longer than {limit} bytes",
+        "Send less, or raise --max-body-mb",
+        code="body_too_large",
+        status=413,
+    )
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit:
+        raise too_long
+    pieces: list[bytes] = []
+    length = 0
+    async for piece in request.stream():
+        length += len(piece)
+        if length > limit:
+            raise too_long
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def _leave_on_hang_up(receive: Receive, follower: Follower) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    follower.leave()
+
+
+class Line:
+    """The socket's side of one answer: headers leave with the first bytes."""
+
+    def __init__(self, send: Send, rollout_id: str) -> None:
+        self._send = send
+        self._rollout_id = rollout_id
+        self.open = False
+        """Whether headers have left."""
+        self.ended = False
+        """Whether the last byte has left."""
+
+    async def write(self, flight: Flight, media_type: str, piece: bytes) -> None:
+        """Send bytes of an answer that goes on."""
+        await self._start(200, media_type, _headers(flight))
+        await self._put({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def end(self, flight: Flight, media_type: str, piece: bytes) -> None:
+        """Send the last bytes of an answer."""
+        await self._start(200, media_type, _headers(flight))
+        await self._put({"type": "http.response.body", "body": piece, "more_body": False})
+        self.ended = True
+
+    async def refuse(self, dialect: Dialect, error: TurnstileError, flight: Flight | None = None) -> None:
+        """Answer with an error, before anything else has left."""
+        await self._start(error.status, "application/json", _headers(flight) if flight else {})
+        await self._put({"type": "http.response.body", "body": dialect.refuse(error), "more_body": False})
+        self.ended = True
+
+    async def _start(self, status: int, media_type: str, more: Mapping[str, str]) -> None:
+        if self.open:
+            return
+        headers = {"content-type": media_type, "x-turnstile-rollout": self._rollout_id, **more}
+        if status == 503:
+            headers["retry-after"] = "1"
+        packed = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await self._put({"type": "http.response.start", "status": status, "headers": packed})
+        self.open = True
+
+    async def _put(self, message: AsgiMessage) -> None:
+        await self._send(message)
+
+
+def _headers(flight: Flight) -> dict[str, str]:
+    headers = {"x-turnstile-call": flight.call_id, "cache-control": "no-cache"}
+    if flight.history is not None:
+        headers["x-turnstile-history"] = history_header(flight.history)
+    return headers

@@ -1,0 +1,159 @@
+"""The ASGI application: routes, and who owns the tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from turnstile.config import Settings
+from turnstile.errors import CallerError, TurnstileError
+from turnstile.exchange.rollouts import OpenRollout, Rollouts
+from turnstile.exchange.run import World
+from turnstile.protocols import DIALECTS
+from turnstile.protocols.base import Dialect
+from turnstile.protocols.models import model_body, models_body
+from turnstile.server.agents import Desk, Limits, Line
+from turnstile.server.keys import Keys, presented_key, rollout_named_by, wrong_agent_key
+from turnstile.server.metrics import Metrics
+from turnstile.server.operators import Archive, Operators
+from turnstile.server.policy import Policy
+
+
+class Health(msgspec.Struct, frozen=True):
+    """The answer to GET /healthz."""
+
+    status: str
+    """`ok`, or `degraded` with the reasons."""
+    reasons: tuple[str, ...]
+    engine: str
+    model: str
+    open_rollouts: int
+
+
+class _Gate:
+    """Finds the rollout that a request of an agent belongs to, and checks its key."""
+
+    def __init__(self, rollouts: Rollouts, keys: Keys) -> None:
+        self._rollouts = rollouts
+        self._keys = keys
+
+    async def rollout(self, request: Request) -> OpenRollout:
+        """Raises: CallerError 401 or 404."""
+        key = presented_key(request.headers)
+        rollout_id = request.path_params.get("rollout_id") or rollout_named_by(key)
+        if not rollout_id:
+            raise CallerError(
+                "The request names no rollout",
+                "Use a base URL that ends in /r/ROLLOUT_ID, or the rollout's agent key as API key",
+                code="rollout_not_named",
+                status=401 if self._keys.required else 404,
+            )
+        if not self._keys.required:
+            return await self._rollouts.get_or_create(rollout_id)
+        try:
+            rollout = await self._rollouts.get(rollout_id)
+        except CallerError:
+            raise wrong_agent_key() from None
+        self._keys.check_agent(request.headers, rollout)
+        return rollout
+
+
+class _AgentRoute:
+    """One path of one dialect, as an ASGI application."""
+
+    def __init__(self, dialect: Dialect, path: str, gate: _Gate) -> None:
+        self._dialect = dialect
+        self._path = path
+        self._gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            rollout = await self._gate.rollout(request)
+        except TurnstileError as error:
+            await Line(send, "").refuse(self._dialect, error)
+            return
+        desk: Desk = scope["state"]["desk"]
+        await desk.serve(request, send, self._dialect, rollout, self._path)
+
+
+def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy, settings: Settings) -> Starlette:
+    """The whole HTTP surface of contract.md over ready-made parts."""
+    keys = Keys(settings.admin_key)
+    metrics = Metrics(lambda: len(rollouts))
+    gate = _Gate(rollouts, keys)
+    operators = Operators(rollouts, archive, keys, policy, settings.finish_patience_s)
+    limits = Limits(settings.max_body_bytes, settings.keep_alive_s, settings.grace_s)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[dict[str, Desk]]:
+        async with asyncio.TaskGroup() as calls:
+            yield {"desk": Desk(world, rollouts, calls, limits, metrics)}
+            rollouts.abandon_running()
+
+    async def healthz(_: Request) -> Response:
+        trouble = await world.engine.health()
+        health = Health(
+            status="degraded" if trouble else "ok",
+            reasons=(trouble,) if trouble else (),
+            engine=world.engine.capabilities.engine,
+            model=world.served.model,
+            open_rollouts=len(rollouts),
+        )
+        return Response(msgspec.json.encode(health), 503 if trouble else 200, media_type="application/json")
+
+    async def figures(request: Request) -> Response:
+        keys.check_operator(request.headers)
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def models(request: Request) -> Response:
+        await gate.rollout(request)
+        return Response(models_body((world.served.model,)), media_type="application/json")
+
+    async def model(request: Request) -> Response:
+        await gate.rollout(request)
+        body = model_body((world.served.model,), request.path_params["model"])
+        return Response(body, media_type="application/json")
+
+    routes: list[BaseRoute] = [
+        Route("/healthz", healthz, methods=["GET"]),
+        Route("/metrics", figures, methods=["GET"]),
+        Route("/rollouts", operators.open, methods=["POST"]),
+        Route("/rollouts", operators.list, methods=["GET"]),
+        Route("/rollouts/{rollout_id}", operators.show, methods=["GET"]),
+        Route("/rollouts/{rollout_id}/finish", operators.finish, methods=["POST"]),
+        Route("/rollouts/{rollout_id}/trajectory", operators.trajectory, methods=["GET"]),
+        Route("/rollouts/{rollout_id}/drift", operators.drift, methods=["GET"]),
+        Route("/policy", operators.announce, methods=["POST"]),
+    ]
+    for base in ("/r/{rollout_id}", ""):
+        routes.append(Route(f"{base}/v1/models", models, methods=["GET"]))
+        routes.append(Route(f"{base}/v1/models/{{model:path}}", model, methods=["GET"]))
+        for dialect in DIALECTS:
+            routes += [
+                Route(f"{base}{path}", _AgentRoute(dialect, path, gate), methods=["POST"]) for path in dialect.paths
+            ]
+    return Starlette(routes=routes, lifespan=lifespan, exception_handlers={TurnstileError: _refuse, 404: _no_route})
+
+
+async def _refuse(_: Request, error: Exception) -> Response:
+    assert isinstance(error, TurnstileError)
+    return Response(DIALECTS[0].refuse(error), status_code=error.status, media_type="application/json")
+
+
+async def _no_route(request: Request, _: Exception) -> Response:
+    error = CallerError(
+        f"Nothing answers {request.method} {request.url.path[:200]}",
+        "Use /r/ROLLOUT_ID/v1/... for agents and /rollouts for their runner",
+        code="not_found",
+        status=404,
+    )
+    return await _refuse(request, error)

@@ -1,0 +1,78 @@
+"""`turnstile.serve`: the same server in a thread of the caller's process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from queue import SimpleQueue
+
+import uvicorn
+
+from turnstile.client import Client
+from turnstile.config import Settings
+from turnstile.engines.smollm import say_nothing
+from turnstile.server.start import ShowProgress, listening
+
+
+@contextlib.contextmanager
+def serve(
+    *, engine: str, store: str | Path, model: str = "", tokenizer: str | Path | None = None, admin_key: str = ""
+) -> Generator[Client]:
+    """Run a server until the block is left; gives a client of it, whose `url` agents are pointed at.
+
+    Args:
+        engine: URL of the engine, or `embedded`.
+        store: directory of the journal; made if it is not there.
+        model: name that agents ask for; empty = the engine's own.
+        tokenizer: folder with tokenizer.json; None = the embedded model's own.
+        admin_key: asks for keys as `turnstile serve --admin-key` does.
+
+    Raises: what `turnstile serve` says on bad settings: CallerError, StoreError or EngineError.
+    """
+    settings = Settings(
+        engine=engine,
+        store=Path(store),
+        model=model,
+        tokenizer=Path(tokenizer) if tokenizer else None,
+        admin_key=admin_key,
+        port=0,
+    )
+    with serving(settings, say_nothing) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def serving(settings: Settings, show: ShowProgress) -> Generator[Client]:
+    """Run a server with these settings in a thread until the block is left."""
+    news: SimpleQueue[tuple[str, uvicorn.Server] | BaseException] = SimpleQueue()
+    thread = threading.Thread(
+        target=lambda: asyncio.run(_run(settings, show, news)), name="turnstile-server", daemon=True
+    )
+    thread.start()
+    match news.get():
+        case (url, server):
+            try:
+                with Client(url, admin_key=settings.admin_key) as client:
+                    yield client
+            finally:
+                server.should_exit = True
+                thread.join()
+        case BaseException() as failed:
+            thread.join()
+            raise failed
+
+
+async def _run(
+    settings: Settings, show: ShowProgress, news: SimpleQueue[tuple[str, uvicorn.Server] | BaseException]
+) -> None:
+    try:
+        async with listening(settings, show) as (running, server, bound):
+            news.put((running.url, server))
+            await server.serve(sockets=[bound])
+    except BaseException as failed:
+        news.put(failed)
+        if not isinstance(failed, Exception):
+            raise

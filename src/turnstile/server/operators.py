@@ -1,0 +1,148 @@
+"""What whoever runs rollouts talks to: open, close, list, read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnstile.errors import CallerError
+from turnstile.exchange.rollouts import Ending, Opening, Rollouts, fresh_rollout_id
+from turnstile.history.forest import Forest
+from turnstile.journal import RolloutStatus
+from turnstile.reports.drift_sources import drift_of_forest
+from turnstile.reports.shelf import ModelShelf
+from turnstile.reports.summary import summarise
+from turnstile.server.keys import Keys, mint_agent_key
+from turnstile.server.policy import Policy
+from turnstile.store import Reader, RolloutSummary
+from turnstile.trajectory.assemble import assemble
+from turnstile.trajectory.format import encode_line
+
+T = TypeVar("T")
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """The answer to POST /rollouts."""
+
+    rollout_id: str
+    attempt: int
+    agent_key: str
+    base_url: str
+    openai_base_url: str
+    anthropic_base_url: str
+
+
+class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of POST /policy."""
+
+    version: int
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """The answer to GET /rollouts."""
+
+    rollouts: tuple[RolloutSummary, ...]
+    next: int | None
+    """Send as `after` for the next page; null on the last."""
+
+
+class Archive(msgspec.Struct, frozen=True):
+    """What is read from disk: rollouts, and the models that they were rendered with."""
+
+    reader: Reader
+    shelf: ModelShelf
+
+
+class Operators:
+    """The handlers, one a call of the contract."""
+
+    def __init__(self, rollouts: Rollouts, archive: Archive, keys: Keys, policy: Policy, patience_s: float) -> None:
+        self._rollouts = rollouts
+        self._reader = archive.reader
+        self._shelf = archive.shelf
+        self._keys = keys
+        self._policy = policy
+        self._patience_s = patience_s
+
+    async def open(self, request: Request) -> Response:
+        """POST /rollouts."""
+        opening = await self._read(request, Opening)
+        rollout_id = opening.rollout_id or fresh_rollout_id()
+        key = mint_agent_key(rollout_id)
+        rollout = await self._rollouts.create(msgspec.structs.replace(opening, rollout_id=rollout_id), key)
+        base = f"{str(request.base_url).rstrip('/')}/r/{rollout_id}"
+        answer = Opened(rollout_id, rollout.opened.attempt, key, base, f"{base}/v1", base)
+        return _json(answer, status=201)
+
+    async def list(self, request: Request) -> Response:
+        """GET /rollouts."""
+        self._keys.check_operator(request.headers)
+        query = request.query_params
+        status = query.get("status")
+        if status is not None and status not in set(RolloutStatus):
+            raise CallerError(f"`{status[:40]}` is no status", f"Use one of {', '.join(RolloutStatus)}", param="status")
+        limit = _number(query.get("limit", "100"), "limit", 1, 1000)
+        page = await asyncio.to_thread(
+            self._reader.rollouts,
+            group_id=query.get("group_id"),
+            task_id=query.get("task_id"),
+            status=RolloutStatus(status) if status else None,
+            after=_number(query.get("after", "0"), "after", 0, 2**62),
+            limit=limit,
+        )
+        return _json(Listing(tuple(page), page[-1].number if len(page) == limit else None))
+
+    async def show(self, request: Request) -> Response:
+        """GET /rollouts/ID."""
+        return _json(await self._from_journal(request, summarise))
+
+    async def finish(self, request: Request) -> Response:
+        """POST /rollouts/ID/finish."""
+        ending = await self._read(request, Ending)
+        rollout = await self._rollouts.finish(request.path_params["rollout_id"], ending, self._patience_s)
+        return _json(await asyncio.to_thread(summarise, rollout.forest))
+
+    async def trajectory(self, request: Request) -> Response:
+        """GET /rollouts/ID/trajectory."""
+        line = await self._from_journal(request, lambda forest: encode_line(assemble(forest)))
+        return Response(line, media_type="application/json")
+
+    async def drift(self, request: Request) -> Response:
+        """GET /rollouts/ID/drift."""
+        return _json(await self._from_journal(request, lambda forest: drift_of_forest(forest, self._shelf)))
+
+    async def announce(self, request: Request) -> Response:
+        """POST /policy."""
+        announcement = await self._read(request, Announcement)
+        self._policy.announce(announcement.version)
+        return _json(announcement)
+
+    async def _read(self, request: Request, kind: type[T]) -> T:
+        self._keys.check_operator(request.headers)
+        body = await request.body()
+        try:
+            return msgspec.json.decode(body or b"{}", type=kind)
+        except (msgspec.DecodeError, RecursionError) as wrong:
+            raise CallerError(f"The body cannot be used: {wrong}", "See the HTTP reference in docs/") from None
+
+    async def _from_journal(self, request: Request, work: Callable[[Forest], T]) -> T:
+        """Do work on a rollout as the journal has it, away from the event loop."""
+        self._keys.check_operator(request.headers)
+        rollout_id = (await self._rollouts.get(request.path_params["rollout_id"])).opened.rollout_id
+        return await asyncio.to_thread(lambda: work(Forest.of(self._reader.records(rollout_id))))
+
+
+def _number(text: str, name: str, least: int, most: int) -> int:
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise CallerError(f"`{name}` is `{text[:20]}`", f"Send a number from {least} to {most}", param=name)
+    return int(text)
+
+
+def _json(value: msgspec.Struct, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")

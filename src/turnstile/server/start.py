@@ -1,0 +1,223 @@
+"""From settings to a running server: engine, tokenizer, journal, application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import mmap
+import random
+import secrets
+import socket
+import string
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+
+from turnstile.config import Settings
+from turnstile.engines import EMBEDDED, EmbeddedSettings, EngineKind, EngineServer, cache_home, connect
+from turnstile.engines.smollm import Progress
+from turnstile.errors import CallerError
+from turnstile.exchange.rollouts import Rollouts
+from turnstile.exchange.run import World
+from turnstile.generation import Prompt
+from turnstile.parsing import formats
+from turnstile.reports.shelf import ModelShelf
+from turnstile.server.app import build_app
+from turnstile.server.operators import Archive
+from turnstile.server.policy import Policy
+from turnstile.store import Blobs, Journal, Reader
+from turnstile.templates.facts import serve
+from turnstile.templates.files import ModelFiles
+from turnstile.templates.gguf import tokenizer_files
+
+_CALL_ID_LETTERS = string.ascii_letters + string.digits
+_CALL_ID_LENGTH = 9
+"""Mistral's template refuses tool-call ids of any other length, and of other characters."""
+
+_RENDER_THREADS = 2
+
+ShowProgress: TypeAlias = Callable[[Progress], None]
+"""Told how far the embedded model's download is."""
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A server that answers."""
+
+    url: str
+    model: str
+    engine: str
+    notices: tuple[str, ...]
+    """What an operator has to know: open doors, limits of the template."""
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    settings: Settings, show: ShowProgress
+) -> AsyncGenerator[tuple[Running, uvicorn.Server, socket.socket]]:
+    """A server with its socket bound, ready for `serve`; everything is closed on leaving.
+
+    Raises: CallerError on settings that contradict each other, StoreError, EngineError, ModelFilesError.
+    """
+    _refuse_open_doors(settings)
+    async with contextlib.AsyncExitStack() as stack:
+        app, running = await _assemble(settings, show, stack)
+        config = uvicorn.Config(
+            app,
+            host=settings.host,
+            port=settings.port,
+            loop="none",
+            http="httptools",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=5,
+            timeout_keep_alive=75,
+        )
+        bound = _bind(settings)
+        stack.callback(bound.close)
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        url = f"http://{host}:{bound.getsockname()[1]}"
+        yield msgspec.structs.replace(running, url=url), uvicorn.Server(config), bound
+
+
+def _refuse_open_doors(settings: Settings) -> None:
+    loopback = settings.host in ("localhost", "::1") or settings.host.startswith("127.")
+    if not settings.admin_key and not loopback:
+        raise CallerError(
+            f"Without an admin key Turnstile serves loopback only, not `{settings.host}`",
+            "Set --admin-key or TURNSTILE_ADMIN_KEY, or leave --host out",
+            code="admin_key_needed",
+        )
+
+
+def _bind(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((settings.host, settings.port))
+    except OSError as error:
+        bound.close()
+        raise CallerError(
+            f"Cannot listen on {settings.host}:{settings.port}: {error.strerror or error}",
+            "Stop what listens there, or choose another --port (0 = any free one)",
+            code="port_taken",
+        ) from error
+    bound.listen(1024)
+    return bound
+
+
+async def _assemble(
+    settings: Settings, show: ShowProgress, stack: contextlib.AsyncExitStack
+) -> tuple[Starlette, Running]:
+    journal = Journal.open(settings.store)
+    stack.callback(journal.close)
+    reader = Reader.open(settings.store)
+    stack.callback(reader.close)
+    engine_server = await _connect(settings, show)
+    stack.push_async_callback(engine_server.close)
+    files = _model_files(settings, engine_server)
+    model = settings.model or engine_server.capabilities.models[0]
+    served = serve(files, model=model, stop_ids=frozenset())
+    engine = engine_server.speaking(served.tokenizer)
+    threads = ThreadPoolExecutor(_RENDER_THREADS, thread_name_prefix="turnstile-render")
+    stack.callback(threads.shutdown)
+
+    async def off_loop(work: Callable[[], Prompt]) -> Prompt:
+        return await asyncio.get_running_loop().run_in_executor(threads, work)
+
+    policy = Policy()
+    dice = random.SystemRandom()
+    world = World(
+        served=served,
+        answer_format=_answer_format(settings, files),
+        engine=engine,
+        now=_now,
+        mint_call_id=_mint_call_id,
+        draw_seed=dice.randrange,
+        policy_version=policy.version,
+        off_loop=off_loop,
+    )
+    shelf = ModelShelf(reader, Blobs(settings.store))
+    await shelf.put(journal, served, files)
+    rollouts = Rollouts(journal, reader, _now)
+    app = build_app(world, rollouts, Archive(reader, shelf), policy, settings)
+    return app, Running("", model, engine.capabilities.engine, _notices(settings, served.facts.problem))
+
+
+def _answer_format(settings: Settings, files: ModelFiles) -> formats.AnswerFormat:
+    found = formats.detect(files.tool_use_template or files.chat_template)
+    return formats.by_name(settings.answer_format, found.reasoning) if settings.answer_format else found
+
+
+def _notices(settings: Settings, template_problem: str) -> tuple[str, ...]:
+    notices: list[str] = []
+    if not settings.admin_key:
+        notices.append("No admin key: loopback only, no keys are asked for, rollouts begin with their first use")
+    if template_problem:
+        notices.append(f"Nothing can be spliced, every turn is rendered again: {template_problem}")
+    return tuple(notices)
+
+
+async def _connect(settings: Settings, show: ShowProgress) -> EngineServer:
+    embedded = EmbeddedSettings(cache_home(), settings.context_length, settings.slots)
+    return await connect(
+        settings.engine, EngineKind(settings.engine_kind), settings.engine_api_key, embedded=embedded, show=show
+    )
+
+
+def _model_files(settings: Settings, engine: EngineServer) -> ModelFiles:
+    template = settings.template.read_text(encoding="utf-8") if settings.template else None
+    if settings.tokenizer is not None:
+        return read_model_folder(settings.tokenizer, template)
+    if settings.engine != EMBEDDED:
+        raise CallerError(
+            "The engine at a URL needs a tokenizer",
+            "Give the folder with the model's tokenizer.json: --tokenizer DIR",
+            code="tokenizer_needed",
+        )
+    with Path(engine.model_path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        files = tokenizer_files(memoryview(view))
+    return msgspec.structs.replace(files, chat_template=template or engine.capabilities.chat_template)
+
+
+def read_model_folder(folder: Path, template: str | None = None) -> ModelFiles:
+    """The texts of a Hugging Face model folder; `template` stands in for its own.
+
+    Raises: CallerError if there is no tokenizer.json, ModelFilesError if a file cannot be used.
+    """
+    tokenizer = folder / "tokenizer.json"
+    if not tokenizer.is_file():
+        raise CallerError(
+            f"There is no tokenizer.json in `{folder}`",
+            "Give a model folder as it comes from its publisher, with tokenizer.json in it",
+            code="tokenizer_missing",
+        )
+
+    def text(name: str) -> str | None:
+        file = folder / name
+        return file.read_text(encoding="utf-8") if file.is_file() else None
+
+    return ModelFiles.from_texts(
+        tokenizer.read_text(encoding="utf-8"),
+        text("tokenizer_config.json"),
+        template or text("chat_template.jinja"),
+        text("generation_config.json"),
+        text("special_tokens_map.json"),
+    )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _mint_call_id() -> str:
+    return "".join(secrets.choice(_CALL_ID_LETTERS) for _ in range(_CALL_ID_LENGTH))

@@ -1,0 +1,68 @@
+"""From what a client asked for to how each choice is sampled."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from turnstile.conversation import Call, Message, Role, Sampling, Text
+from turnstile.engines.base import Capabilities
+from turnstile.errors import CallerError
+from turnstile.exchange.draws import choices_of, draw_for, refuse_what_is_not_honoured
+from turnstile.generation import Draw, Free, GrammarConstraint
+
+ABLE = Capabilities(
+    engine="llamacpp",
+    version="1",
+    models=("m",),
+    context_length=100,
+    concurrency=1,
+    vocab_size=10,
+    chat_template="",
+    honours=frozenset({"temperature", "top_p"}),
+    constraints=frozenset({"schema"}),
+    max_top_logprobs=5,
+    echoes_prompt_ids="count",
+)
+
+
+def drawn(sampling: Sampling) -> Draw:
+    call = Call("openai.chat", "m", (Message(Role.USER, (Text("hi"),)),), sampling=sampling)
+    return draw_for(call, Free(), frozenset({2}), seed=7, affinity="r")
+
+
+def test_what_the_client_did_not_say_is_neutral_and_the_seed_is_ours() -> None:
+    assert drawn(Sampling()) == Draw(seed=7, stop_ids=frozenset({2}), affinity="r")
+
+
+def test_what_the_client_said_is_taken_as_it_is() -> None:
+    asked = Sampling(temperature=0.0, top_p=0.5, top_k=-1, seed=11, max_tokens=4, stop=("x",), top_logprobs=3)
+    assert drawn(asked) == Draw(
+        temperature=0.0, top_p=0.5, top_k=0, seed=11, max_tokens=4, stop=("x",), top_logprobs=3,
+        stop_ids=frozenset({2}), affinity="r",
+    )  # fmt: skip
+
+
+def test_each_choice_has_a_draw_of_its_own() -> None:
+    assert [each.choice for each in choices_of(drawn(Sampling()), Sampling(choices=3))] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("draw", "param"),
+    [
+        (Draw(top_k=4), "top_k"),
+        (Draw(min_p=0.1), "min_p"),
+        (Draw(logit_bias=((1, 1.0),)), "logit_bias"),
+        (Draw(constraint=GrammarConstraint("root ::= x")), "response_format"),
+        (Draw(top_logprobs=6), "top_logprobs"),
+    ],
+)
+def test_what_the_engine_would_ignore_is_refused_by_name(draw: Draw, param: str) -> None:
+    with pytest.raises(CallerError) as refused:
+        refuse_what_is_not_honoured(draw, ABLE)
+    assert (refused.value.param, refused.value.status) == (param, 400)
+
+
+def test_what_the_engine_honours_passes() -> None:
+    refuse_what_is_not_honoured(Draw(temperature=0.2, top_p=0.9, top_logprobs=5), ABLE)
+    refuse_what_is_not_honoured(Draw(top_k=4), msgspec.structs.replace(ABLE, honours=frozenset({"top_k"})))

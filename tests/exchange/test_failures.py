@@ -1,0 +1,41 @@
+"""What the journal keeps of a failed call, and what its client is told."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from turnstile.errors import CallerError, EchoMismatch, EngineError, TurnstileError
+from turnstile.exchange.failures import Progress, failure
+from turnstile.journal import CallFailed
+from turnstile.reasons import FailReason
+from turnstile.tokens import IdRun
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (CallerError("bad", "x"), FailReason.REFUSED),
+        (CallerError("bad", "x", code="render_failed"), FailReason.RENDER_FAILED),
+        (CallerError("long", "x", code="context_length_exceeded"), FailReason.CONTEXT_OVERFLOW),
+        (EngineError("down", "x", code="engine_unreachable"), FailReason.ENGINE_UNREACHABLE),
+        (EngineError("no", "x", code="engine_refused"), FailReason.ENGINE_REFUSED),
+        (EngineError("what", "x", code="engine_broken"), FailReason.ENGINE_BROKEN),
+        (EchoMismatch("other", "x"), FailReason.VERIFICATION_FAILED),
+    ],
+)
+def test_each_error_has_its_reason_and_the_client_is_told_the_error(error: TurnstileError, reason: FailReason) -> None:
+    progress = Progress("r", "openai.chat")
+    progress.call_id, progress.partial_S = "c1", IdRun.of([1])
+    record, told = failure(error, progress, AT)
+    assert record == CallFailed("r", "c1", AT, reason, error.problem, "openai.chat", error.status, IdRun.of([1]))
+    assert told is error
+
+
+def test_a_cancelled_call_was_given_up_by_its_client() -> None:
+    record, told = failure(asyncio.CancelledError(), Progress("r", "openai.chat"), AT)
+    assert (record.reason, told.code) == (FailReason.CLIENT_GONE, "cancelled")
