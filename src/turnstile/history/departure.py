@@ -162,8 +162,10 @@ def _nearest_leaf(request: Request) -> Node | None:
     node = None
     if prefix is not None:
         node = next((answer for answer in reversed(prefix.answers) if answer.children), prefix.through)
-    if request.parent is not None and (node is None or request.parent not in node.path()):
-        node = request.parent
+    parent = request.parent
+    # A parent that is a leaf has no path of its own to compare with; an equal answer, or a rendered copy of it, may.
+    if parent is not None and (node is None or (parent.children and parent not in node.path())):
+        node = parent
     while node is not None and node.children:
         node = node.children[-1]
     return node
@@ -201,7 +203,10 @@ def _reason_of_changed_answer(parting: _Parting, came_back: Message | None) -> F
 
 
 def _reason_of_missing_answer(request: Request, parting: _Parting, skipped: int | None) -> ForkReason:
-    """Where an answer was held stands something else, or a later answer."""
+    """Where an answer was held stands something else, a later answer, or the same with other reasoning."""
+    if skipped == 0:
+        is_answer = request.spoken_M[parting.at].role is Role.ASSISTANT
+        return ForkReason.ASSISTANT_EDITED if is_answer else ForkReason.MESSAGE_EDITED
     if _next_answer(request, parting.at) is not None:
         return ForkReason.ASSISTANT_TURN_OMITTED if skipped == 1 else ForkReason.HISTORY_REWRITTEN
     if _quotes(request, parting.at):

@@ -195,7 +195,7 @@ def snippet(message: Message, offset: int = 0) -> str:
 
 
 def _around(text: str, offset: int) -> str:
-    start = max(0, offset - _LEAD_CHARS)
+    start = max(0, min(offset - _LEAD_CHARS, len(text) - SNIPPET_CHARS))
     return text[start : start + SNIPPET_CHARS]
 
 
