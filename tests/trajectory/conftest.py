@@ -6,9 +6,28 @@ import copy
 import hashlib
 import struct
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+
+from turnstile.conversation import Message, ReplyFinish, Role, Sampling, Text, Usage
+from turnstile.generation import BridgeKind, Draw, Finish, Head, History, LogprobsMode, NodeRef, Root, Spliced
+from turnstile.history.forest import Forest
+from turnstile.journal import (
+    AnswerUndelivered,
+    CallFailed,
+    CallJoined,
+    CallStarted,
+    Record,
+    RolloutFinished,
+    RolloutOpened,
+    RolloutStatus,
+    SampledChoice,
+    TurnCommitted,
+)
+from turnstile.reasons import DiscardReason, FailReason, RootReason
+from turnstile.tokens import IdRun, LogprobRun, SegmentKind, tile
 
 ROOT = [1, 10, 11, 2, 3, 1, 20]
 FIRST = [30, 31, 40, 2]
@@ -202,3 +221,154 @@ def damaged() -> Callable[..., dict[str, Any]]:
         return fields
 
     return damage
+
+
+class Journal:
+    """Writes the records of one made-up rollout; ids are whatever the test says."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = [
+            RolloutOpened(rollout_id="ro", attempt=1, opened_at=self._at(0), agent_name="main", metadata='{"seed":3}')
+        ]
+        self.runs: dict[NodeRef, IdRun] = {}
+        self.clock = 0
+
+    @staticmethod
+    def _at(second: int) -> datetime:
+        return datetime(2026, 12, 1, tzinfo=UTC) + timedelta(seconds=second)
+
+    def now(self) -> datetime:
+        self.clock += 1
+        return self._at(self.clock)
+
+    def start(
+        self,
+        name: str,
+        added: list[int],
+        parent: NodeRef | None = None,
+        cut: int = 0,
+        history: History | None = None,
+        **given: Any,
+    ) -> CallStarted:
+        """A call whose prompt is its parent's ids without the last `cut`, and `added`."""
+        held_T = IdRun() if parent is None else self.runs[parent].slice(0, len(self.runs[parent]) - cut)
+        prompt_T = held_T + IdRun.of(added)
+        first = not any(isinstance(record, CallStarted) for record in self.records)
+        opening = 2 if len(added) > 2 else 0
+        started = CallStarted(
+            rollout_id="ro",
+            call_id=name,
+            started_at=self.now(),
+            dialect="openai.chat",
+            head="h",
+            new_head=HEAD if first else None,
+            engine="embedded",
+            engine_version="1",
+            parent=parent,
+            held_length=len(held_T),
+            added_A=IdRun.of(added),
+            added_segments=tile(
+                [
+                    (len(added) - opening, SegmentKind.OBSERVATION if parent else SegmentKind.PROMPT),
+                    (opening, SegmentKind.SCAFFOLD),
+                ]
+            ),
+            prompt_sha256=prompt_T.sha256(),
+            history=history or (Root(RootReason.FIRST_CALL) if parent is None else Spliced(BridgeKind.SENTINEL)),
+            covered_M=0,
+            new_M=given.pop("new_M", (Message(Role.USER, (Text(f"say {added}"),)),)),
+            sampling=Sampling(),
+            draw=Draw(stop_ids=frozenset({2})),
+            body_digest=name,
+            **given,
+        )
+        self.records.append(started)
+        self.runs[NodeRef(name, -1)] = prompt_T
+        return started
+
+    def commit(self, name: str, *choices: SampledChoice) -> list[NodeRef]:
+        """The choices of a call that was started."""
+        self.records.append(TurnCommitted("ro", name, self.now(), choices))
+        prompt_T = self.runs[NodeRef(name, -1)]
+        refs = [NodeRef(name, choice.choice) for choice in choices]
+        for ref, choice in zip(refs, choices, strict=True):
+            self.runs[ref] = prompt_T + choice.ids_S
+        return refs
+
+    def choice(
+        self, name: str, ids: list[int], logprobs: list[float | None] | None = None, number: int = 0, **given: Any
+    ) -> SampledChoice:
+        """One completion of a call that was started."""
+        known = LogprobRun.of([-0.5 - at for at in range(len(ids))] if logprobs is None else logprobs)
+        return SampledChoice(
+            choice=number,
+            ids_S=IdRun.of(ids),
+            logprobs_S=given.pop("logprobs_S", known),
+            message=Message(Role.ASSISTANT, (Text(f"{name} {ids}"),)),
+            reply_finish=ReplyFinish.STOP,
+            finish=given.pop("finish", Finish.STOP if ids and ids[-1] == 2 else Finish.LENGTH),
+            engine_finish_reason="stop",
+            usage=given.pop("usage", Usage(len(self.runs[NodeRef(name, -1)]), len(ids))),
+            logprobs_mode=LogprobsMode.RAW,
+            logprobs_temperature=1.0,
+            policy_min=7,
+            policy_max=7,
+            **given,
+        )
+
+    def turn(
+        self,
+        name: str,
+        added: list[int],
+        ids: list[int],
+        parent: NodeRef | None = None,
+        *,
+        cut: int = 0,
+        history: History | None = None,
+        logprobs: list[float | None] | None = None,
+        **given: Any,
+    ) -> NodeRef:
+        """A call with one choice, from start to commit."""
+        self.start(name, added, parent, cut, history)
+        return self.commit(name, self.choice(name, ids, logprobs, **given))[0]
+
+    def fail(self, name: str, reason: FailReason, partial: list[int]) -> None:
+        """The end of a call that was started and came to nothing."""
+        failed = CallFailed("ro", name, self.now(), reason, "it broke", partial_S=IdRun.of(partial), status=502)
+        self.records.append(failed)
+
+    def undelivered(self, name: str) -> None:
+        """The client had gone."""
+        self.records.append(AnswerUndelivered("ro", name, self.now(), DiscardReason.CLIENT_GONE))
+
+    def joined(self, name: str) -> None:
+        """A repeat was given the answer."""
+        self.records.append(CallJoined("ro", self.now(), name, "replayed"))
+
+    def finish(self, reward: float | None = 1.0, status: RolloutStatus = RolloutStatus.COMPLETED) -> None:
+        """The runner closed the rollout."""
+        self.records.append(
+            RolloutFinished("ro", self.now(), status, reward, {"tests": 1.0}, '{"stop_reason":"agent_exit"}')
+        )
+
+    def forest(self) -> Forest:
+        """The fold of the records."""
+        forest = Forest()
+        for record in self.records:
+            forest.apply(record)
+        return forest
+
+
+HEAD = Head("h", "demo-model", "0" * 64, 128, "1" * 64, "{}", ('{"type":"function","function":{"name":"add"}}',))
+
+
+@pytest.fixture
+def journal() -> Journal:
+    """An open rollout without a call."""
+    return Journal()
+
+
+@pytest.fixture
+def new_journal() -> Callable[[], Journal]:
+    """Makes open rollouts, for tests that need one an example."""
+    return Journal

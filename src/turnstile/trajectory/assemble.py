@@ -1,0 +1,160 @@
+"""From a forest to a trajectory: every completion accounted for, each sampled token trainable at most once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+from typing import cast
+
+import msgspec
+import orjson
+
+from turnstile.errors import StoreError, TurnstileError
+from turnstile.history.forest import Forest
+from turnstile.journal import RolloutFinished, RolloutOpened, RolloutStatus
+from turnstile.tokens import SegmentKind
+from turnstile.trajectory.call_lines import CallLines
+from turnstile.trajectory.chat_shape import Shelf
+from turnstile.trajectory.fates import CallLine, Fates, incomplete_reasons
+from turnstile.trajectory.remarks import extra_of
+from turnstile.trajectory.sequences import logprobs_of, path_pieces, segments_of
+from turnstile.trajectory.shapes import CallInfo, ErrorInfo, JsonObject, Rollout, Sequence, TokenCounts
+
+
+class ConservationError(TurnstileError):
+    """Some sampled token would be lost, or counted twice, in an export."""
+
+    code = "tokens_not_conserved"
+
+
+def assemble(forest: Forest) -> Rollout:
+    """The trajectory of one attempt of a rollout, as far as its records say; `running` if it is still open.
+
+    Raises: StoreError if there is no record of its opening; ConservationError if a sampled token is neither
+    trainable, nor masked with a reason, nor discarded with a reason, or is so twice.
+    """
+    opened = forest.opened
+    if opened is None:
+        raise StoreError("The rollout's records do not begin with its opening", "Restore the journal from a copy")
+    fates = Fates(forest)
+    shelf = Shelf()
+    writer = CallLines(forest, fates, shelf)
+    calls = tuple(writer.write(line) for line in fates.lines)
+    sequences = tuple(_sequence(index, opened, fates, writer, shelf) for index in range(len(fates.leaves)))
+    rollout = Rollout(
+        rollout_id=opened.rollout_id,
+        attempt=opened.attempt,
+        group_id=opened.group_id,
+        task_id=opened.task_id,
+        sample_index=opened.sample_index,
+        parent_rollout_id=opened.parent_rollout_id,
+        agent_name=opened.agent_name,
+        created_at=opened.opened_at,
+        status=RolloutStatus.RUNNING.value,
+        trainable=True,
+        mask_reasons=(),
+        rewards={},
+        metrics={},
+        heads=writer.heads,
+        samplings=writer.samplings,
+        calls=calls,
+        sequences=sequences,
+        messages=shelf.messages,
+        tools=shelf.tool_lists,
+        token_counts=_token_counts(calls, sequences, forest, fates),
+        extra=extra_of(forest, fates, writer.nearest),
+    )
+    _check_conservation(rollout)
+    return rollout if forest.finished is None else _finished(rollout, forest, forest.finished)
+
+
+def _sequence(index: int, opened: RolloutOpened, fates: Fates, writer: CallLines, shelf: Shelf) -> Sequence:
+    leaf = fates.leaves[index]
+    pieces = path_pieces(leaf)
+    segments = tuple(segments_of(pieces, index, fates))
+    token_ids = leaf.held_T
+    first_sampled = next((part.start for part in segments if part.kind == SegmentKind.SAMPLED), len(token_ids))
+    incomplete = dict.fromkeys(chain.from_iterable(incomplete_reasons(node) for node in leaf.path()))
+    attempt = f"#{opened.attempt}" if opened.attempt > 1 else ""
+    return Sequence(
+        sequence_id=f"{opened.rollout_id}/{index}{attempt}",
+        head=writer.head_number(leaf.started),
+        leaf_call=fates.line_of[leaf.ref],
+        agent_name=leaf.started.agent_name or opened.agent_name,
+        token_ids=token_ids,
+        prompt_length=first_sampled,
+        segments=segments,
+        logprobs=logprobs_of(pieces),
+        complete=not incomplete,
+        incomplete_reasons=tuple(reason.value for reason in incomplete),
+        media=(),
+        arrays={},
+        messages=tuple(shelf.message(message) for message in leaf.messages_M),
+    )
+
+
+def _token_counts(
+    calls: tuple[CallInfo, ...], sequences: tuple[Sequence, ...], forest: Forest, fates: Fates
+) -> TokenCounts:
+    trainable = 0
+    masked: Counter[str] = Counter()
+    discarded: Counter[str] = Counter()
+    for index, sequence in enumerate(sequences):
+        for segment, _ in sequence.sampled_segments():
+            length = segment.end - segment.start
+            if segment.trainable:
+                trainable += length
+            elif calls[segment.call or 0].sequence == index:
+                masked[segment.mask_reason or ""] += length
+    for line, call in zip(fates.lines, calls, strict=True):
+        if call.sequence is None:
+            discarded[call.kind_reason or ""] += _sampled_by(line)
+    return TokenCounts(
+        sampled=_sampled_in_all(forest),
+        trainable=trainable,
+        masked=dict(masked),
+        discarded={reason: length for reason, length in discarded.items() if length},
+    )
+
+
+def _sampled_by(line: CallLine) -> int:
+    if line.node is not None:
+        return len(line.node.choice.ids_S)
+    return 0 if line.state.failed is None else len(line.state.failed.partial_S)
+
+
+def _sampled_in_all(forest: Forest) -> int:
+    """Every token that the journal says was sampled, counted past all that decides where it goes."""
+    kept = sum(len(node.choice.ids_S) for node in forest.nodes)
+    return kept + sum(len(state.failed.partial_S) for state in forest.calls.values() if state.failed is not None)
+
+
+def _check_conservation(rollout: Rollout) -> None:
+    counts = rollout.token_counts
+    accounted = counts.trainable + sum(counts.masked.values()) + sum(counts.discarded.values())
+    if counts.sampled != accounted:
+        raise ConservationError(
+            f"Rollout {rollout.rollout_id}: {counts.sampled} tokens were sampled, but {accounted} are accounted for",
+            "Report this with a copy of the journal; nothing was written",
+        )
+
+
+def _finished(rollout: Rollout, forest: Forest, finished: RolloutFinished) -> Rollout:
+    said = cast(JsonObject, orjson.loads(finished.metadata))
+    stop_reason = said.get("stop_reason")
+    return msgspec.structs.replace(
+        rollout,
+        finished_at=finished.finished_at,
+        status=finished.status.value,
+        stop_reason=stop_reason if isinstance(stop_reason, str) else None,
+        error=_error(forest) if finished.status is RolloutStatus.FAILED else None,
+        reward=finished.reward,
+        rewards=finished.rewards,
+    )
+
+
+def _error(forest: Forest) -> ErrorInfo | None:
+    """The last call that failed: the nearest thing to a cause that the journal knows."""
+    failures = [state.failed for state in forest.calls.values() if state.failed is not None]
+    last = max([*failures, *forest.refused], key=lambda failed: failed.failed_at, default=None)
+    return None if last is None else ErrorInfo(type=last.reason.value, message=last.problem)

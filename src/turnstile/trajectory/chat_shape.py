@@ -1,0 +1,63 @@
+"""Messages in OpenAI's chat form, each distinct one written once."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import orjson
+
+from turnstile.conversation import JsonText, Message, Role, ToolCall
+from turnstile.trajectory.shapes import JsonObject
+
+
+def chat_message(message: Message) -> JsonObject:
+    """A message as OpenAI's chat completions write it; thinking stands in `reasoning_content`."""
+    shaped: JsonObject = {"role": message.role.value}
+    if message.name:
+        shaped["name"] = message.name
+    if message.role is Role.TOOL:
+        shaped["tool_call_id"] = message.call_id
+    if message.reasoning:
+        shaped["reasoning_content"] = message.reasoning
+    shaped["content"] = _content(message)
+    if message.calls:
+        shaped["tool_calls"] = [_tool_call(call) for call in message.calls]
+    return shaped
+
+
+def _content(message: Message) -> str | list[JsonObject] | None:
+    if message.role is Role.ASSISTANT and not message.text:
+        return None
+    if len(message.parts) > 1:
+        return [{"type": "text", "text": part.text} for part in message.parts]
+    return message.text
+
+
+def _tool_call(call: ToolCall) -> JsonObject:
+    return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+class Shelf:
+    """The distinct messages and tool lists of one rollout, by index, in order of first use."""
+
+    def __init__(self) -> None:
+        self._messages: dict[Message, int] = {}
+        self._tools: dict[tuple[JsonText, ...], int] = {}
+
+    def message(self, message: Message) -> int:
+        """The index of a message."""
+        return self._messages.setdefault(message, len(self._messages))
+
+    def tools(self, declarations: tuple[JsonText, ...]) -> int | None:
+        """The index of a tool list; None for an empty one."""
+        return self._tools.setdefault(declarations, len(self._tools)) if declarations else None
+
+    @property
+    def messages(self) -> tuple[JsonObject, ...]:
+        """All messages, by index."""
+        return tuple(chat_message(message) for message in self._messages)
+
+    @property
+    def tool_lists(self) -> tuple[tuple[JsonObject, ...], ...]:
+        """All tool lists, by index."""
+        return tuple(tuple(cast(JsonObject, orjson.loads(text)) for text in tools) for tools in self._tools)

@@ -1,0 +1,112 @@
+"""What is known of calls beyond the format's own fields, for `extra`: nothing that happened goes unsaid.
+
+Keys: `turnstile.calls` (call id -> facts), `turnstile.running`, `turnstile.refused`, `turnstile.rejected`,
+`turnstile.metadata`. docs/reference/trajectory.md lists what stands in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import assert_never
+
+import orjson
+
+from turnstile.generation import Cut, Forked, Rerendered, Root, Spliced
+from turnstile.history.forest import Forest
+from turnstile.trajectory.fates import CallLine, Fates
+from turnstile.trajectory.format import stamp
+from turnstile.trajectory.nearest import Nearest
+from turnstile.trajectory.shapes import JsonObject
+
+
+def extra_of(forest: Forest, fates: Fates, nearest: Mapping[str, Nearest]) -> JsonObject:
+    """The `extra` object of a rollout; a key with nothing to say is left out."""
+    left_behind = _left_behind(fates, nearest)
+    found: JsonObject = {
+        "turnstile.calls": {
+            line.call_id: facts for line in fates.lines if (facts := _facts(line, nearest, left_behind))
+        },
+        "turnstile.running": list(fates.running),
+        "turnstile.refused": [
+            _said(at=stamp(failed.failed_at), reason=failed.reason.value, problem=failed.problem, status=failed.status)
+            for failed in forest.refused
+        ],
+        "turnstile.rejected": [{"at": stamp(late.at), "reason": late.reason} for late in forest.rejected],
+        "turnstile.metadata": _metadata(forest),
+    }
+    return _said(**found)
+
+
+def _said(**facts: object) -> JsonObject:
+    """The facts that say something."""
+    return {
+        name: value for name, value in facts.items() if value not in (None, "", (), 0) and value != [] and value != {}
+    }
+
+
+def _metadata(forest: Forest) -> JsonObject:
+    opened = orjson.loads(forest.opened.metadata) if forest.opened else None
+    finished = orjson.loads(forest.finished.metadata) if forest.finished else None
+    return _said(opened=opened, finished=finished)
+
+
+def _left_behind(fates: Fates, nearest: Mapping[str, Nearest]) -> Mapping[str, str]:
+    """By call id: the first later call that went another way from a sequence's last answer."""
+    ends = {leaf.ref for leaf in fates.leaves}
+    by_leaf: dict[str, str] = {}
+    for call_id, held in nearest.items():
+        if held.ref in ends:
+            by_leaf.setdefault(str(held.ref), call_id)
+    return by_leaf
+
+
+def _facts(line: CallLine, nearest: Mapping[str, Nearest], left_behind: Mapping[str, str]) -> JsonObject:
+    started = line.state.started
+    near = nearest.get(started.call_id)
+    notes = [*started.notes, *(line.node.choice.notes if line.node is not None else ())]
+    return _said(
+        **_history_facts(line),
+        nearest_call=None if near is None else str(near.ref),
+        left_behind_by=left_behind.get(line.call_id),
+        notes=[_said(code=note.code.value, detail=note.detail) for note in notes],
+        **_answer_facts(line),
+        **_delivery_facts(line),
+    )
+
+
+def _history_facts(line: CallLine) -> JsonObject:
+    history = line.state.started.history
+    match history:
+        case Root():
+            return {}
+        case Spliced(bridge=bridge):
+            return {"bridge": bridge.value}
+        case Forked(message_index=index, char_offset=offset, was=was, now=now):
+            where = {"message_index": index, "char_offset": offset}
+            return {"change": {name: at for name, at in where.items() if at is not None} | _said(was=was, now=now)}
+        case Rerendered(detail=detail):
+            return {"rerender": detail}
+        case _:
+            assert_never(history)
+
+
+def _answer_facts(line: CallLine) -> JsonObject:
+    if line.node is None:
+        failed = line.state.failed
+        return {} if failed is None else {"failure": _said(problem=failed.problem, status=failed.status)}
+    choice = line.node.choice
+    return {
+        "cut": None if choice.cut is Cut.NONE else choice.cut.value,
+        "stop_string": choice.stop_string,
+        "sampler_echo": choice.sampler_echo,
+    }
+
+
+def _delivery_facts(line: CallLine) -> JsonObject:
+    undelivered = line.state.undelivered
+    return {
+        "repeats": [{"at": stamp(joined.joined_at), "how": joined.how} for joined in line.state.joined],
+        "undelivered": None
+        if undelivered is None
+        else {"at": stamp(undelivered.at), "reason": undelivered.reason.value},
+    }

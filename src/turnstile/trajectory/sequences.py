@@ -1,0 +1,144 @@
+"""One sequence: the ids of a leaf's path, and where each of them came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+import msgspec
+
+from turnstile.generation import Finish
+from turnstile.history.forest import Node
+from turnstile.journal import SampledChoice
+from turnstile.reasons import MaskReason
+from turnstile.tokens import LogprobRun, SegmentKind
+from turnstile.trajectory.fates import Fates
+from turnstile.trajectory.shapes import SequenceSegment
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Ids of one origin, in the order of a path."""
+
+    length: int
+    kind: SegmentKind
+    node: Node | None = None
+    """The completion that drew them."""
+
+
+def path_pieces(leaf: Node) -> list[Piece]:
+    """The pieces that a leaf's ids are made of; of a completion whose end a child cut off, the first ids alone."""
+    pieces: list[Piece] = []
+    length = 0
+    for node in leaf.path():
+        _cut(pieces, length - node.started.held_length)
+        pieces += [Piece(added.end - added.start, added.kind) for added in node.started.added_segments]
+        pieces.append(Piece(len(node.choice.ids_S), SegmentKind.SAMPLED, node))
+        length = node.length
+    return _merged(piece for piece in pieces if piece.length)
+
+
+def _cut(pieces: list[Piece], surplus: int) -> None:
+    """Take `surplus` ids off the end."""
+    while surplus > 0:
+        last = pieces.pop()
+        if last.length > surplus:
+            pieces.append(msgspec.structs.replace(last, length=last.length - surplus))
+        surplus -= last.length
+
+
+def _merged(pieces: Iterator[Piece]) -> list[Piece]:
+    """Pieces as the format names them, equal neighbours joined.
+
+    `prompt` and `observation` say whether something was sampled before, which only the whole path knows. Text that
+    was rendered from an earlier answer names no completion in the journal, so it is what it is here: context.
+    """
+    merged: list[Piece] = []
+    context = SegmentKind.PROMPT
+    for piece in pieces:
+        if piece.node is not None:
+            context = SegmentKind.OBSERVATION
+            merged.append(piece)
+            continue
+        kind = SegmentKind.SCAFFOLD if piece.kind is SegmentKind.SCAFFOLD else context
+        if merged and merged[-1].kind is kind:
+            merged[-1] = Piece(merged[-1].length + piece.length, kind)
+        else:
+            merged.append(Piece(piece.length, kind))
+    return merged
+
+
+def segments_of(pieces: list[Piece], index: int, fates: Fates) -> Iterator[SequenceSegment]:
+    """The segments of the sequence at `index`, whose pieces these are."""
+    at = 0
+    for piece in pieces:
+        if piece.node is None:
+            yield SequenceSegment(start=at, end=at + piece.length, kind=piece.kind.value)
+        else:
+            yield from _sampled(piece, piece.node, at, _mask(piece.node, index, fates), fates)
+        at += piece.length
+
+
+def _sampled(piece: Piece, node: Node, at: int, mask: MaskReason | None, fates: Fates) -> Iterator[SequenceSegment]:
+    void = frozenset(recorded(node.choice).unknown) if mask is None else frozenset[int]()
+    for start, end, reason in _runs(piece.length, void, mask):
+        yield SequenceSegment(
+            start=at + start,
+            end=at + end,
+            kind=SegmentKind.SAMPLED.value,
+            call=fates.line_of[node.ref],
+            trainable=reason is None,
+            mask_reason=None if reason is None else reason.value,
+            policy_version_min=node.choice.policy_min,
+            policy_version_max=node.choice.policy_max,
+        )
+
+
+def _runs(length: int, void: frozenset[int], mask: MaskReason | None) -> Iterator[tuple[int, int, MaskReason | None]]:
+    """[0, length) cut wherever a known log-probability stands beside an unknown one."""
+    if not void:
+        yield 0, length, mask
+        return
+    start = 0
+    for end in range(1, length + 1):
+        if end == length or (end in void) != (start in void):
+            yield start, end, MaskReason.LOGPROB_MISSING if start in void else mask
+            start = end
+
+
+def _mask(node: Node, index: int, fates: Fates) -> MaskReason | None:
+    """Why no token of a completion is trainable in a sequence; None if each one may be."""
+    if fates.owners[node.ref] != index:
+        return MaskReason.OWNED_BY_OTHER_SEQUENCE
+    if fates.leaves[index].ref not in fates.whole:
+        return MaskReason.INCOMPLETE_CALL
+    match node.choice.finish:
+        case Finish.STOP | Finish.LENGTH:
+            return None
+        case Finish.ABORT:
+            return MaskReason.ABORTED
+        case Finish.ERROR:
+            return MaskReason.INCOMPLETE_CALL
+        case _:
+            assert_never(node.choice.finish)
+
+
+def logprobs_of(pieces: list[Piece]) -> LogprobRun:
+    """What was recorded for each sampled token of some pieces, in order."""
+    packed: list[bytes] = []
+    unknown: list[int] = []
+    before_S = 0
+    for piece in pieces:
+        if piece.node is not None:
+            run = recorded(piece.node.choice).slice(0, piece.length)
+            packed.append(run.packed)
+            unknown += [before_S + at for at in run.unknown]
+            before_S += piece.length
+    return LogprobRun(b"".join(packed), tuple(unknown))
+
+
+def recorded(choice: SampledChoice) -> LogprobRun:
+    """One entry for each id of a completion; all unknown if the engine gave none, or not as many as there are ids."""
+    length = len(choice.ids_S)
+    if choice.logprobs_S is None or len(choice.logprobs_S) != length:
+        return LogprobRun(bytes(4 * length), tuple(range(length)))
+    return choice.logprobs_S
