@@ -25,7 +25,9 @@ _GEMMA_LOW_IDS = 300
 
 def command_r(file: bytes) -> dict[str, Any]:
     """Command-R's vocabulary; the model's own tokenizer normalises to NFC, which llama.cpp leaves out."""
-    return json.loads(tokenizer_files(file).tokenizer_json) | {"normalizer": {"type": "NFC"}}
+    tokenizer = smollm2(file)
+    tokenizer["added_tokens"] = [token for token in tokenizer["added_tokens"] if not _is_filler(token["content"])]
+    return tokenizer | {"normalizer": {"type": "NFC"}}
 
 
 def smollm2(file: bytes) -> dict[str, Any]:
@@ -34,12 +36,12 @@ def smollm2(file: bytes) -> dict[str, Any]:
 
 
 def gemma4(file: bytes) -> dict[str, Any]:
-    """Gemma 4's vocabulary. The file calls every token a normal one, so its markers are told by their text."""
+    """Gemma 4's vocabulary. The file calls most markers normal tokens, so they are told by their text."""
     metadata = metadata_of(file)
-    texts = metadata.texts("tokenizer.ggml.tokens")
+    texts, types = metadata.texts("tokenizer.ggml.tokens"), metadata.numbers("tokenizer.ggml.token_type")
     added = [
-        added_token(at, text)
-        for at, text in enumerate(texts)
+        added_token(at, text, special=kind != _USER_DEFINED)
+        for at, (text, kind) in enumerate(zip(texts, types, strict=True))
         if text in _GEMMA_MARKERS or (at < _GEMMA_LOW_IDS and _GEMMA_LOW_MARKER.fullmatch(text))
     ]
     return document(
@@ -73,7 +75,7 @@ def phi3(file: bytes) -> dict[str, Any]:
     return document(
         vocab=_vocab(texts),
         merges=[[left, right] for _, _, left, right in sorted(_scored_merges(metadata), key=lambda merge: merge[:2])],
-        added=[token for token in added if not re.fullmatch(r"\[PAD\d+\]", token["content"])],
+        added=[token for token in added if not _is_filler(token["content"])],
         normalizer={"type": "Sequence", "normalizers": [prepend, replace]},
         pre_tokenizer=None,
         decoder=_decoder({"type": "Strip", "content": " ", "start": 1, "stop": 0}),
@@ -81,10 +83,14 @@ def phi3(file: bytes) -> dict[str, Any]:
     )
 
 
+def _is_filler(text: str) -> bool:
+    return re.fullmatch(r"\[PAD\d+\]", text) is not None
+
+
 def _vocab(texts: list[str]) -> dict[str, int]:
     vocab: dict[str, int] = {}
     for at, text in enumerate(texts):
-        if not re.fullmatch(r"\[PAD\d+\]", text):
+        if not _is_filler(text):
             vocab.setdefault(text, at)
     return vocab
 
