@@ -21,7 +21,7 @@ from starlette.routing import Route
 from tokenizers import Tokenizer
 
 CONTEXT = 1 << 20
-SLOTS = 4096
+SLOTS = 512
 _PROBABILITY = 0.5
 _CHARACTERS_PER_ID = 5
 
