@@ -4,7 +4,7 @@ import json
 
 import openai
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
@@ -314,6 +314,7 @@ def added_up(chunks: list[ChatCompletionChunk], count: int) -> list[dict]:
     return choices
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.data(), st.integers(1, 3))
 def test_a_stream_adds_up_to_the_whole_answer_for_the_official_types(data: st.DataObject, count: int):
     told = [data.draw(spoken(choice)) for choice in range(count)]

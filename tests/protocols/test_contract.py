@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnstile.errors import CallerError, EngineError
@@ -19,6 +19,7 @@ def test_names_and_paths_are_nobody_elses():
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+@settings(deadline=None, max_examples=60)
 @given(body=st.binary(max_size=40) | st.just(b'{"a":' + b"[" * 100_000) | st.just(b"{}") | st.just(b"[]"))
 def test_a_body_that_is_no_request_is_refused_with_a_remedy(dialect: Dialect, body: bytes):
     with pytest.raises(CallerError) as caught:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnstile.protocols.sse import comment, json_event, word_event
@@ -24,6 +24,7 @@ def test_a_word_stands_bare():
     assert word_event("[DONE]") == b"data: [DONE]\n\n"
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.text())
 def test_a_clients_line_splitter_never_cuts_an_event_inside_its_json(text: str):
     event = json_event(json.dumps({"t": text}, ensure_ascii=False).encode())
