@@ -1,0 +1,397 @@
+"""A llama.cpp server made of nothing but its wire: real HTTP, real JSON shapes, scripted answers, and faults on demand.
+
+It imports nothing of Turnstile. Load it by its path (`importlib.util.spec_from_file_location`; put the module into
+`sys.modules` first), or run it: `python tests/fakes/llamacpp_fake.py` prints its address.
+
+    fake = LlamaFake(token_bytes=[...], special={0, 1}, eos={1})
+    fake.script([5, 6, 7, 1])                    # the next new prompt is answered with these ids, then the next one
+    fake.answer = lambda prompt: [...]           # or: any new prompt is answered by a function of its ids
+    fake.faults.append(Fault.RESET)              # the next /completion goes wrong; one entry a request
+    async with fake.serving() as url: ...        # in this event loop
+    with fake.in_thread() as url: ...            # or beside the caller
+    fake.requests                                # bodies of all /completion requests, decoded
+    fake.aborted                                 # requests whose client went away before the answer
+
+Answers may be fetched in pieces: a prompt that is an earlier prompt and the beginning of its answer, on the same
+`id_slot`, is continued, and a prompt that is neither starts a new answer. An answer that does not end in an eos id
+goes on with the last id until `n_predict`.
+
+Every place has the same made-up distribution: the logit of id i is `logit(i)`. So each log-probability is known:
+`fake.logprob(i, temperature)`. A token that leaves the text of its request inside a character has no entry, as in
+the real server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import enum
+import json
+import math
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+Answer = Callable[[list[int]], list[int]]
+
+
+class Fault(enum.Enum):
+    """What may go wrong with one `/completion`."""
+
+    HANG = enum.auto()
+    """Nothing is answered, ever."""
+    RESET = enum.auto()
+    """The connection is cut before a byte was sent."""
+    HALF_BODY = enum.auto()
+    """A good head, half of the body, then the connection is cut."""
+    NOT_JSON = enum.auto()
+    HTML = enum.auto()
+    """A page of some other server, with status 200."""
+    ERROR_500 = enum.auto()
+    LOADING_503 = enum.auto()
+    MISSING_FIELD = enum.auto()
+    WRONG_COUNT = enum.auto()
+    """`tokens_predicted` is one too many."""
+    TOO_MANY_TOKENS = enum.auto()
+    NO_TOKENS = enum.auto()
+    FOREIGN_ID = enum.auto()
+    """An id outside the vocabulary."""
+    NO_PROBABILITIES = enum.auto()
+    FOREIGN_PROBABILITIES = enum.auto()
+    """The entries belong to other tokens."""
+    NULL_PROBABILITY = enum.auto()
+    """Not a number, which the server's JSON library writes as null."""
+    NAN_LITERAL = enum.auto()
+    PROBABILITY_ABOVE_ONE = enum.auto()
+    WRONG_PROMPT_LENGTH = enum.auto()
+    UNKNOWN_STOP = enum.auto()
+    SLOW = enum.auto()
+    """Good, after `slow_s`."""
+
+
+@dataclass
+class LlamaFake:
+    """See the module."""
+
+    token_bytes: Sequence[bytes]
+    special: frozenset[int] = frozenset()
+    eos: frozenset[int] = frozenset()
+    context: int = 4096
+    slots: int = 2
+    api_key: str = ""
+    model: str = "fake"
+    chat_template: str = ""
+    token_delay_s: float = 0.0
+    slow_s: float = 0.3
+    logit: Callable[[int], float] = lambda token: -(token % 13) / 2
+    answer: Answer | None = None
+    faults: deque[Fault] = field(default_factory=deque)
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    aborted: int = 0
+    connections: int = 0
+    _scripted: deque[list[int]] = field(default_factory=deque)
+    _running: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
+    _busy: set[int] = field(default_factory=set)
+    _normaliser: dict[float, float] = field(default_factory=dict)
+
+    def script(self, *answers: Sequence[int]) -> None:
+        """Answer the next new prompts with these ids, one after the other."""
+        self._scripted.extend(list(answer) for answer in answers)
+
+    def logprob(self, token: int, temperature: float = 1.0) -> float:
+        """Natural log of the probability of an id, in any place."""
+        if temperature not in self._normaliser:
+            weights = (math.exp(self.logit(one) / temperature) for one in range(len(self.token_bytes)))
+            self._normaliser[temperature] = math.log(math.fsum(weights))
+        return self.logit(token) / temperature - self._normaliser[temperature]
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncGenerator[str]:
+        """The base URL, for as long as the block runs."""
+        runner = web.AppRunner(self._app(), handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        try:
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        finally:
+            await runner.cleanup()
+
+    @contextmanager
+    def in_thread(self) -> Generator[str]:
+        """The same, in a thread with its own event loop."""
+        started: deque[str] = deque()
+        ready = threading.Event()
+        stop = asyncio.Event()
+        loop = asyncio.new_event_loop()
+
+        async def serve() -> None:
+            async with self.serving() as url:
+                started.append(url)
+                ready.set()
+                await stop.wait()
+
+        thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
+        thread.start()
+        if not ready.wait(10):
+            raise RuntimeError("the fake engine did not start")
+        try:
+            yield started[0]
+        finally:
+            loop.call_soon_threadsafe(stop.set)
+            thread.join(10)
+            loop.close()
+
+    def _app(self) -> web.Application:
+        app = web.Application(client_max_size=1 << 26, middlewares=[self._keyed])
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/props", self._props)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/slots", self._slots)
+        app.router.add_post("/completion", self._completion)
+        return app
+
+    @web.middleware
+    async def _keyed(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        if (
+            self.api_key
+            and request.path != "/health"
+            and request.headers.get("authorization") != f"Bearer {self.api_key}"
+        ):
+            return _error(401, "Invalid API Key", "authentication_error")
+        return await handler(request)
+
+    async def _health(self, _request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def _props(self, _request: web.Request) -> web.Response:
+        return web.json_response(
+            {
+                "default_generation_settings": {"params": {"seed": 4294967295, "top_k": 40}, "n_ctx": self.context},
+                "total_slots": self.slots,
+                "model_alias": self.model,
+                "model_path": "",
+                "modalities": {"vision": False, "audio": False},
+                "chat_template": self.chat_template,
+                "bos_token": "<s>",
+                "eos_token": "</s>",
+                "build_info": "b0-fake",
+                "is_sleeping": False,
+            }
+        )
+
+    async def _models(self, _request: web.Request) -> web.Response:
+        meta = {"vocab_type": 2, "n_vocab": len(self.token_bytes), "n_ctx": self.context}
+        entry = {"id": self.model, "aliases": [self.model], "object": "model", "owned_by": "llamacpp", "meta": meta}
+        return web.json_response({"object": "list", "data": [entry]})
+
+    async def _slots(self, _request: web.Request) -> web.Response:
+        return web.json_response(
+            [{"id": slot, "n_ctx": self.context, "is_processing": slot in self._busy} for slot in range(self.slots)]
+        )
+
+    async def _completion(self, request: web.Request) -> web.StreamResponse:
+        body = json.loads(await request.read())
+        self.requests.append(body)
+        slot = body.get("id_slot", 0) % self.slots
+        self._busy.add(slot)
+        try:
+            return await self._answered(request, body, slot)
+        except asyncio.CancelledError:
+            self.aborted += 1
+            raise
+        finally:
+            self._busy.discard(slot)
+
+    async def _answered(self, request: web.Request, body: dict[str, Any], slot: int) -> web.StreamResponse:
+        fault = self.faults.popleft() if self.faults else None
+        refused = await self._refused(request, body, fault)
+        if refused is not None:
+            return refused
+        prompt: list[int] = body["prompt"]
+        forced = next((token for token, bias in body.get("logit_bias", []) if bias >= 1000), None)
+        tilted = bool(body.get("logit_bias")) and body.get("post_sampling_probs") and body["n_predict"] == 1
+        if forced is not None or tilted:
+            reply = self._reply(body, [forced if forced is not None else body["logit_bias"][0][0]], "limit")
+        else:
+            tokens, ended = self._next(slot, prompt, max(1, body["n_predict"]))
+            await asyncio.sleep(self.token_delay_s * len(tokens))
+            reply = self._reply(body, tokens, "eos" if ended else "limit")
+        return await _sent(request, _spoiled(reply, fault, len(self.token_bytes)), fault)
+
+    async def _refused(
+        self, request: web.Request, body: dict[str, Any], fault: Fault | None
+    ) -> web.StreamResponse | None:
+        if fault is Fault.HANG:
+            await asyncio.Event().wait()
+        if fault is Fault.RESET:
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+        if fault is Fault.SLOW:
+            await asyncio.sleep(self.slow_s)
+        if fault is Fault.ERROR_500:
+            return _error(500, "the backend fell over", "server_error")
+        if fault is Fault.LOADING_503:
+            return _error(503, "Loading model", "unavailable_error")
+        prompt: list[int] = body["prompt"]
+        if not prompt:
+            return _error(400, '"prompt" must not be empty', "invalid_request_error")
+        if not all(0 <= token < len(self.token_bytes) for token in prompt):
+            return _error(400, "Prompt contains invalid tokens", "invalid_request_error")
+        if len(prompt) >= self.context:
+            return _error(
+                400,
+                f"request ({len(prompt)} tokens) exceeds the available context size ({self.context} tokens)",
+                "exceed_context_size_error",
+                n_prompt_tokens=len(prompt),
+                n_ctx=self.context,
+            )
+        return None
+
+    def _next(self, slot: int, prompt: list[int], count: int) -> tuple[list[int], bool]:
+        start, whole = self._running.get(slot, ([], []))
+        done = prompt[len(start) :]
+        if not (start and done and prompt[: len(start)] == start and self._covers(whole, done)):
+            whole = self._scripted.popleft() if self._scripted else self._made_up(prompt)
+            start, done = prompt, []
+            self._running[slot] = (start, whole)
+        room = self.context - len(prompt)
+        tokens: list[int] = []
+        while len(tokens) < min(count, room):
+            at = len(done) + len(tokens)
+            tokens.append(whole[min(at, len(whole) - 1)])
+            if tokens[-1] in self.eos:
+                return tokens, True
+        return tokens, False
+
+    @staticmethod
+    def _covers(whole: list[int], done: list[int]) -> bool:
+        return done == [whole[min(at, len(whole) - 1)] for at in range(len(done))]
+
+    def _made_up(self, prompt: list[int]) -> list[int]:
+        if self.answer is not None:
+            return self.answer(prompt)
+        return [next(iter(self.eos), 0)]
+
+    def _reply(self, body: dict[str, Any], tokens: list[int], stop_type: str) -> dict[str, Any]:
+        prompt: list[int] = body["prompt"]
+        text = b"".join(b"" if token in self.special else self.token_bytes[token] for token in tokens)
+        reply = {
+            "index": 0,
+            "content": text.decode(errors="replace"),
+            "tokens": tokens if body.get("return_tokens") else [],
+            "id_slot": body.get("id_slot", 0),
+            "stop": True,
+            "model": self.model,
+            "tokens_predicted": len(tokens),
+            "tokens_evaluated": len(prompt),
+            "generation_settings": {key: body[key] for key in body if key != "prompt"},
+            "truncated": stop_type == "limit" and len(prompt) + len(tokens) >= self.context,
+            "stop_type": stop_type,
+            "stopping_word": "",
+            "tokens_cached": len(prompt) + len(tokens) - 1,
+            "timings": {"cache_n": max(0, len(prompt) - 1), "prompt_n": 1},
+            "completion_probabilities": self._entries(body, tokens),
+        }
+        wanted = body.get("response_fields")
+        if not wanted:
+            return reply
+        return {path.rpartition("/")[2]: _at(reply, path) for path in wanted}
+
+    def _entries(self, body: dict[str, Any], tokens: list[int]) -> list[dict[str, Any]]:
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        entries: list[dict[str, Any]] = []
+        for token in tokens:
+            decoder.decode(b"" if token in self.special else self.token_bytes[token])
+            if not decoder.getstate()[0]:
+                entries.append(self._entry(body, token))
+        return entries
+
+    def _entry(self, body: dict[str, Any], token: int) -> dict[str, Any]:
+        ranked = sorted(range(len(self.token_bytes)), key=self.logit, reverse=True)[: body["n_probs"]]
+        named = {"id": token, "token": self._shown(token), "bytes": list(self.token_bytes[token])}
+        if not body.get("post_sampling_probs"):
+            top = [{"id": one, "token": self._shown(one), "logprob": self.logprob(one)} for one in ranked]
+            return {**named, "logprob": self.logprob(token), "top_logprobs": top}
+        top = [{"id": one, "token": self._shown(one), "prob": self._prob(body, one)} for one in ranked]
+        return {**named, "prob": self._prob(body, token), "top_probs": top}
+
+    def _prob(self, body: dict[str, Any], token: int) -> float:
+        temperature = body["temperature"] or 1.0
+        bias = dict(body.get("logit_bias", []))
+        weight = math.exp(self.logprob(token, temperature) + bias.get(token, 0.0) / temperature)
+        plain = 1.0 - math.fsum(math.exp(self.logprob(one, temperature)) for one in bias)
+        biased = math.fsum(
+            math.exp(self.logprob(one, temperature) + value / temperature) for one, value in bias.items()
+        )
+        return weight / (plain + biased)
+
+    def _shown(self, token: int) -> str:
+        return self.token_bytes[token].decode(errors="replace")
+
+
+def _at(reply: dict[str, Any], path: str) -> Any:
+    for part in path.split("/"):
+        reply = reply[part]
+    return reply
+
+
+def _error(status: int, message: str, kind: str, **more: int) -> web.Response:
+    return web.json_response({"error": {"code": status, "message": message, "type": kind, **more}}, status=status)
+
+
+def _spoiled(reply: dict[str, Any], fault: Fault | None, vocab_size: int) -> dict[str, Any]:
+    tokens = reply["tokens"]
+    entries = reply["completion_probabilities"]
+    long = [*tokens, *tokens[-1:] * 64]
+    changed: dict[Fault | None, dict[str, Any]] = {
+        Fault.WRONG_COUNT: {"tokens_predicted": len(tokens) + 1},
+        Fault.TOO_MANY_TOKENS: {"tokens": long, "tokens_predicted": len(long)},
+        Fault.NO_TOKENS: {"tokens": [], "tokens_predicted": 0},
+        Fault.FOREIGN_ID: {"tokens": [*tokens[:-1], vocab_size]},
+        Fault.NO_PROBABILITIES: {"completion_probabilities": []},
+        Fault.FOREIGN_PROBABILITIES: {"completion_probabilities": [{**one, "id": one["id"] + 1} for one in entries]},
+        Fault.NULL_PROBABILITY: {"completion_probabilities": [{**one, "prob": None} for one in entries]},
+        Fault.NAN_LITERAL: {"completion_probabilities": [{**one, "prob": math.nan} for one in entries]},
+        Fault.PROBABILITY_ABOVE_ONE: {"completion_probabilities": [{**one, "prob": 1.5} for one in entries]},
+        Fault.WRONG_PROMPT_LENGTH: {"tokens_evaluated": reply["tokens_evaluated"] + 1},
+        Fault.UNKNOWN_STOP: {"stop_type": "none"},
+    }
+    spoiled = {**reply, **changed.get(fault, {})}
+    if fault is Fault.MISSING_FIELD:
+        del spoiled["tokens"]
+    return spoiled
+
+
+async def _sent(request: web.Request, reply: dict[str, Any], fault: Fault | None) -> web.StreamResponse:
+    written = json.dumps(reply).encode()
+    if fault is Fault.NOT_JSON:
+        written = written[: len(written) // 2]
+    if fault is Fault.HTML:
+        return web.Response(text="<html>It works</html>", content_type="text/html")
+    if fault is Fault.HALF_BODY:
+        response = web.StreamResponse(headers={"content-length": str(len(written))})
+        await response.prepare(request)
+        await response.write(written[: len(written) // 2])
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+    return web.Response(body=written, content_type="application/json")
+
+
+async def _main() -> None:
+    printable = [b"<s>", b"</s>", *(bytes([byte]) for byte in range(256))]
+    fake = LlamaFake(printable, special=frozenset({0, 1}), eos=frozenset({1}))
+    fake.answer = lambda _prompt: [*(2 + byte for byte in "Hello 🙂".encode()), 1]
+    async with fake.serving() as url:
+        print(json.dumps({"url": url}), flush=True)  # noqa: T201 - it is the program's answer
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())
