@@ -22,7 +22,7 @@ from typing import TypeAlias, TypeGuard
 import msgspec
 
 from turnstile.conversation import Message, Role, Text, ToolCall, ToolSpec
-from turnstile.history.digest import Readable, Unreadable, canonical_json, read_arguments, read_json
+from turnstile.history.digest import Readable, canonical_json, read_arguments, read_json
 from turnstile.reasons import NoteCode
 
 NO_POSITION = -1
@@ -252,19 +252,17 @@ def compare_arguments(held: ToolCall, sent: ToolCall, defaults: ToolDefaults) ->
     """Whether a call came back with the arguments that it was handed out with; names are not compared."""
     if held.arguments == sent.arguments:
         return Same()
-    offset = _parting(held.arguments, sent.arguments)
-    edited = Different(_around(held.arguments, offset), _around(sent.arguments, offset), offset)
     was, now = read_arguments(held.arguments), read_arguments(sent.arguments)
-    if isinstance(was, Unreadable) or isinstance(now, Unreadable):
-        return edited
-    if canonical_json(was.value) == canonical_json(now.value):
-        return Same()
-    if _is_object(was.value) and _is_object(now.value):
-        is_anchored = bool(held.call_id) and held.call_id == sent.call_id
-        forgivable = _Forgivable(defaults.of(held.name), is_anchored)
-        if forgivable.added(was.value, now.value):
-            return Same((NoteCode.ARGUMENTS_ADDED,))
-    return edited
+    if isinstance(was, Readable) and isinstance(now, Readable):
+        if canonical_json(was.value) == canonical_json(now.value):
+            return Same()
+        if _is_object(was.value) and _is_object(now.value):
+            is_anchored = bool(held.call_id) and held.call_id == sent.call_id
+            forgivable = _Forgivable(defaults.of(held.name), is_anchored)
+            if forgivable.added(was.value, now.value):
+                return Same((NoteCode.ARGUMENTS_ADDED,))
+    offset = _parting(held.arguments, sent.arguments)
+    return Different(_around(held.arguments, offset), _around(sent.arguments, offset), offset)
 
 
 def _is_object(value: object) -> TypeGuard[dict[str, object]]:

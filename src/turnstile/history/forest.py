@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 from typing import assert_never
 
@@ -12,6 +13,7 @@ from turnstile.conversation import Message, Role
 from turnstile.errors import StoreError
 from turnstile.generation import Head, History, NodeRef
 from turnstile.history.digest import Key, extended, head_key
+from turnstile.history.echoes import Echoes
 from turnstile.history.equality import Pairing, continued
 from turnstile.history.index import PrefixIndex
 from turnstile.history.node import HeldRuns, Node
@@ -67,6 +69,7 @@ class Forest:
 
     def __init__(self) -> None:
         self.index = PrefixIndex()
+        self.echoes = Echoes()
         self._opened: RolloutOpened | None = None
         self._finished: RolloutFinished | None = None
         self._calls: dict[str, CallState] = {}
@@ -120,6 +123,10 @@ class Forest:
     def nodes(self) -> Sequence[Node]:
         """Completions in commit order."""
         return tuple(self._nodes.values())
+
+    def latest(self, count: int) -> Iterable[Node]:
+        """At most so many completions, the newest first."""
+        return islice(reversed(self._nodes.values()), count)
 
     @property
     def node_count(self) -> int:
@@ -237,6 +244,7 @@ class Forest:
             prefill=prompt.prefill,
             prompt_key=prompt.before,
             key=extended(prompt.before, message),
+            length_M=(0 if parent is None else parent.length_M) + len(started.new_M) + (prompt.prefill is None),
             runs=self._runs,
         )
         self._nodes[node.ref] = node

@@ -30,8 +30,6 @@ class _Agreement(msgspec.Struct, frozen=True):
     length_M: int
     forgiven: tuple[tuple[int, NoteCode], ...]
     """Index among the spoken messages, and what had to be overlooked there."""
-    anchors: int
-    """How many calls on the path came back under the id that they were handed out with."""
 
 
 class _Choice(msgspec.Struct, frozen=True):
@@ -47,7 +45,7 @@ def match(forest: Forest, head: Head, call: Call) -> Match:
     """The deepest held answer whose handed-out message, and everything before it, the request repeats.
 
     Args:
-        forest: what is held; only read.
+        forest: what is held. Only its memory of spellings grows.
         head: the head under which the request is rendered.
         call: the request.
 
@@ -57,7 +55,7 @@ def match(forest: Forest, head: Head, call: Call) -> Match:
         of `new_M` add up to the number of the request's messages. Without a parent, `new_M` is the whole request.
     """
     defaults = ToolDefaults(call.tools)
-    walked = walk(forest.index, head_key(head.fingerprint), call.messages, defaults)
+    walked = walk(forest, head_key(head.fingerprint), call.messages, defaults)
     choice = _choose(forest, walked, defaults)
     parent = None if choice.agreement is None else choice.agreement.node
     covered_spoken_M = 0 if choice.agreement is None else choice.agreement.length_M
@@ -85,69 +83,82 @@ def _choose(forest: Forest, walked: Walk, defaults: ToolDefaults) -> _Choice:
         agreed = [
             agreement
             for node in prefix.answers
-            if (agreement := _agreement(node, length_M, walked, defaults)) is not None
+            if (agreement := _agreement(forest, node, walked, defaults)) is not None
         ]
         trusted = [agreement for agreement in agreed if not agreement.node.is_incomplete]
         if trusted:
-            best, notes = _best(forest, trusted)
+            best, notes = _best(forest, trusted, walked)
             return _Choice(best, incomplete_M, (*notes, *_notes_on_path(best, walked)))
         if agreed and incomplete_M is None:
             incomplete_M = length_M - 1
     return _Choice(None, incomplete_M)
 
 
-def _best(forest: Forest, agreed: Sequence[_Agreement]) -> tuple[_Agreement, tuple[Note, ...]]:
+def _best(forest: Forest, agreed: Sequence[_Agreement], walked: Walk) -> tuple[_Agreement, tuple[Note, ...]]:
     """The one whose ids came back; else the one that needs least to be overlooked, was delivered, is the latest."""
+    if len(agreed) == 1:
+        return agreed[0], ()
+    anchors = [_anchors(agreement, walked) for agreement in agreed]
 
     def rank(at: int) -> tuple[int, int, bool, int]:
-        agreement = agreed[at]
-        was_delivered = forest.calls[agreement.node.ref.call_id].undelivered is None
-        return (agreement.anchors, -len(agreement.forgiven), was_delivered, at)
+        was_delivered = forest.calls[agreed[at].node.ref.call_id].undelivered is None
+        return (anchors[at], -len(agreed[at].forgiven), was_delivered, at)
 
-    best = agreed[max(range(len(agreed)), key=rank)]
-    equals = [agreement for agreement in agreed if len(agreement.forgiven) == len(best.forgiven)]
+    chosen = max(range(len(agreed)), key=rank)
+    best = agreed[chosen]
+    equals = [at for at, agreement in enumerate(agreed) if len(agreement.forgiven) == len(best.forgiven)]
     if len(equals) == 1:
         return best, ()
-    rivals = max(agreement.anchors for agreement in equals if agreement is not best)
-    how = "ids of its calls came back" if best.anchors > rivals else "the latest that was delivered"
+    rivals = max(anchors[at] for at in equals if at != chosen)
+    how = "ids of its calls came back" if anchors[chosen] > rivals else "the latest that was delivered"
     return best, (Note(NoteCode.MATCH_AMBIGUOUS, f"{len(equals)} equal answers, took {best.node.ref}: {how}"),)
 
 
-def _agreement(end: Node, length_M: int, walked: Walk, defaults: ToolDefaults) -> _Agreement | None:
+def _agreement(forest: Forest, end: Node, walked: Walk, defaults: ToolDefaults) -> _Agreement | None:
     """Compare the answers of a path with those of the request; None if one was edited.
 
     The keys are equal, so the path has as many messages and all that are no answers are equal.
     """
     forgiven: list[tuple[int, NoteCode]] = []
-    anchors = 0
-    for at, held, node in _answers(end, length_M):
+    for at, held, node in _answers(end):
+        if walked.repeat is not None and walked.repeat.node is node:
+            forgiven += walked.repeat.forgiven
+            break
         sent = walked.spoken_M[at]
         verdict = walked.verdict(at, node) or compare_answers(held, sent, defaults)
         if isinstance(verdict, Different):
             return None
+        if node is not None and held != sent:
+            forest.echoes.remember(node, sent, verdict)
         forgiven += ((at, code) for code in verdict.forgiven)
-        if node is not None:
-            pairs = zip(held.calls, sent.calls, strict=True)
-            anchors += sum(1 for was, now in pairs if was.call_id and was.call_id == now.call_id)
-    return _Agreement(end, length_M, tuple(forgiven), anchors)
+    return _Agreement(end, end.length_M, tuple(forgiven))
 
 
-def _answers(end: Node, length_M: int) -> Iterable[tuple[int, Message, Node | None]]:
+def _anchors(agreement: _Agreement, walked: Walk) -> int:
+    """How many calls on a path came back under the id that they were handed out with."""
+    pairs = (
+        (was.call_id, now.call_id)
+        for at, held, node in _answers(agreement.node)
+        if node is not None
+        for was, now in zip(held.calls, walked.spoken_M[at].calls, strict=True)
+    )
+    return sum(1 for was, now in pairs if was and was == now)
+
+
+def _answers(end: Node) -> Iterable[tuple[int, Message, Node | None]]:
     """Index, message and completion (None: the client wrote it) of a path's assistant messages, last first."""
-    at = length_M
+    at = end.length_M
     node: Node | None = end
     is_part_of_next = False
     while node is not None:
         if not is_part_of_next:
             at -= 1
             yield at, node.message, node
-        new_M = node.started.new_M
-        for message in reversed(new_M[:-1] if node.prefill is not None else new_M):
+        for message in reversed(node.own_M):
             at -= 1
             if message.role is Role.ASSISTANT:
                 yield at, message, None
-        # With nothing new, the node went on writing its parent's answer: both are one message.
-        is_part_of_next = not new_M
+        is_part_of_next = node.continues_parent
         node = node.parent
 
 

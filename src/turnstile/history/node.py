@@ -65,6 +65,8 @@ class Node:
     """Of head and messages before `message`."""
     key: Key
     """Of head and messages including `message`."""
+    length_M: int
+    """Number of messages on the path, the answer included."""
     runs: HeldRuns = field(repr=False)
     grown: list[Node] = field(default_factory=list["Node"], repr=False)
     """The children so far; only the forest appends."""
@@ -90,15 +92,24 @@ class Node:
         return bool(self.choice.incomplete)
 
     @property
+    def continues_parent(self) -> bool:
+        """Whether this completion goes on writing its parent's answer: both are then one message, `message`."""
+        return self.prefill is not None and not self.started.new_M
+
+    @property
+    def own_M(self) -> tuple[Message, ...]:
+        """The messages between the parent's answer and this one's, without the one that is continued."""
+        new_M = self.started.new_M
+        return new_M[:-1] if self.prefill is not None else new_M
+
+    @property
     def history_M(self) -> tuple[Message, ...]:
         """The messages before `message`, as the client sent or was handed them."""
         pieces: list[tuple[Message, ...]] = []
         node: Node | None = self
         while node is not None:
-            new_M = node.started.new_M
-            pieces.append(new_M[:-1] if node.prefill is not None else new_M)
-            # With nothing new, the node goes on writing its parent's answer, which is part of its own message.
-            if new_M and node.parent is not None:
+            pieces.append(node.own_M)
+            if node.parent is not None and not node.continues_parent:
                 pieces.append((node.parent.message,))
             node = node.parent
         return tuple(chain.from_iterable(reversed(pieces)))

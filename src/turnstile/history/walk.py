@@ -7,13 +7,14 @@ and on `equality` alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from turnstile.conversation import Message, Role, ToolCall
-from turnstile.history.digest import Key, extended
+from turnstile.history.digest import Key, extended, head_key
+from turnstile.history.echoes import Repeat
 from turnstile.history.equality import (
     NO_POSITION,
     Different,
@@ -24,9 +25,12 @@ from turnstile.history.equality import (
     compare_arguments,
     continued,
 )
-from turnstile.history.index import Prefix, PrefixIndex
+from turnstile.history.forest import Forest
+from turnstile.history.index import Prefix
 from turnstile.history.node import Node
 
+_LATEST_TRIED = 8
+"""How many of the latest completions a request is first taken to build on."""
 _SAMPLES_TRIED = 64
 """How many answers of one prompt a changed answer is compared with, latest first: bounds a best-of-1000."""
 
@@ -47,6 +51,8 @@ class Walk:
     """Which of them came back as several messages."""
     verdicts_M: dict[int, tuple[Node, Same]] = field(default_factory=dict[int, tuple[Node, Same]])
     """Answers that were compared on the way, by index."""
+    repeat: Repeat | None = None
+    """A path of which the request was known to be a repeat; no keys are listed for the messages along it."""
 
     @property
     def held_length_M(self) -> int:
@@ -74,22 +80,54 @@ class _Gathered(msgspec.Struct, frozen=True):
     """How many messages of the request it took."""
 
 
-def walk(index: PrefixIndex, start: Key, messages: Sequence[Message], defaults: ToolDefaults) -> Walk:
-    """Walk as far as the messages are held, and list the rest as it came."""
-    walker = _Walker(index, Walk([start]), messages, defaults)
-    at = 0
+def walk(forest: Forest, start: Key, messages: Sequence[Message], defaults: ToolDefaults) -> Walk:
+    """Walk as far as the messages are held, and list the rest as it came.
+
+    Args:
+        forest: what is held.
+        start: the head's key.
+        messages: the request's.
+        defaults: of the request's tools.
+    """
+    repeat = forest.echoes.repeated(_likely(forest, start, messages), messages)
+    begun = Walk([start]) if repeat is None else _resumed(start, messages, repeat)
+    walker = _Walker(forest, begun, messages, defaults)
+    at = len(begun.spoken_M)
     while at < len(messages):
         at = walker.step(at)
     return walker.walk
 
 
+def _likely(forest: Forest, start: Key, messages: Sequence[Message]) -> Iterable[Node]:
+    """Completions that the request may build on: by the last ids that it brings back, then the latest.
+
+    A good guess saves work and changes nothing: what it leads to is compared all the same.
+    """
+    last = next((message for message in reversed(messages) if message.calls), None)
+    named = () if last is None else forest.index.minted(last.calls[0].call_id)
+    likely = (*named, *forest.latest(_LATEST_TRIED))
+    return (node for node in likely if head_key(node.started.head) == start and not node.is_incomplete)
+
+
+def _resumed(start: Key, messages: Sequence[Message], repeat: Repeat) -> Walk:
+    length_M = repeat.node.length_M
+    return Walk(
+        keys=[start, *[b""] * (length_M - 1), repeat.node.key],
+        spoken_M=list(messages[:length_M]),
+        positions_M=[NO_POSITION] * length_M,
+        origins_M=list(range(length_M)),
+        repeat=repeat,
+    )
+
+
 class _Walker:
-    def __init__(self, index: PrefixIndex, begun: Walk, messages: Sequence[Message], defaults: ToolDefaults) -> None:
+    def __init__(self, forest: Forest, begun: Walk, messages: Sequence[Message], defaults: ToolDefaults) -> None:
         self.walk = begun
-        self._index = index
+        self._index = forest.index
+        self._echoes = forest.echoes
         self._messages = messages
         self._defaults = defaults
-        self._pairing = Pairing()
+        self._pairing = Pairing(begun.spoken_M[-1].calls if begun.spoken_M else ())
 
     def step(self, at: int) -> int:
         """Take the message at an index, and those that belong to it; the index of the next one."""
@@ -133,7 +171,7 @@ class _Walker:
     def _one_of(self, at: int, message: Message, nodes: Sequence[Node]) -> bool:
         """Whether the message is one of some answers to the same prompt, in any form that is forgiven."""
         for node in nodes:
-            verdict = compare_answers(node.message, message, self._defaults)
+            verdict = self._echoes.verdict(node, message) or compare_answers(node.message, message, self._defaults)
             if isinstance(verdict, Same):
                 self.walk.verdicts_M[len(self.walk.spoken_M)] = (node, verdict)
                 self._hold(at, message, node.key)
