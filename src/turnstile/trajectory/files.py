@@ -38,6 +38,30 @@ class Unreadable(msgspec.Struct, frozen=True):
     remedy: str
 
 
+class SideFiles:
+    """Media and side arrays that lie beside a trajectory file, in `FILE.media/` and `FILE.arrays/`."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._beside = {kind: Path(f"{os.fspath(path)}.{kind}") for kind in ("media", "arrays")}
+
+    @property
+    def has_media(self) -> bool:
+        """Whether there is a folder of media."""
+        return self._beside["media"].is_dir()
+
+    def read(self, kind: str, name: str) -> bytes | None:
+        """The bytes of one file of `media` or `arrays`; None if it is not there.
+
+        Raises: StoreError if it cannot be read.
+        """
+        try:
+            return (self._beside[kind] / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise StoreError(f"{self._beside[kind] / name} cannot be read: {error}", "Check the disk") from error
+
+
 class RolloutWriter(Protocol):
     """Takes the rollouts of one file, in order."""
 

@@ -31,6 +31,13 @@ def all_finite(packed: bytes) -> bool:
     return pc.all(finite, min_count=0).as_py() is True
 
 
+def bounds(values: pa.Int32Array | pa.FloatArray) -> tuple[float, float] | None:
+    """The lowest and the highest value that is neither null nor NaN; None if there is none."""
+    found = cast("dict[str, float | None]", pc.min_max(values).as_py())
+    low, high = found["min"], found["max"]
+    return None if low is None or high is None else (low, high)
+
+
 def _known_bits(length: int, unknown: tuple[int, ...]) -> bytes:
     # Arrow's validity bitmap: one bit a value, least significant first.
     bits = bytearray(b"\xff" * ((length + 7) // 8))
