@@ -1,9 +1,8 @@
 """Digests: the chained keys under which prefixes are held, and the digest of a request's body.
 
 `key[0]` stands for the head, `key[i]` for the first i messages: one hash over `key[i-1]` and the content of
-message i, so that a turn hashes only what it adds. Content is weak on purpose: it leaves out what clients do
-not bring back (reasoning, ids of calls, whitespace around an answer). Whatever two messages the table in
-`equality` calls equal without looking at anything else has equal content; the table decides the rest.
+message i, so that a turn hashes only what it adds. The content of an answer leaves out what clients seldom bring
+back (reasoning, ids of calls, whitespace around the text): equal keys say where to look, `equality` decides.
 """
 
 from __future__ import annotations
@@ -132,4 +131,5 @@ def body_digest(call: Call) -> str:
     template arguments. Streaming and transport are not part of a `Call` at all.
     """
     same = msgspec.structs.replace(call, retry=RetryMark(), agent_name="", unknown_fields=())
-    return hashlib.sha256(msgspec.msgpack.encode(same)).hexdigest()
+    # A tuple: a field that spells its default out must not differ from one that was left out.
+    return hashlib.sha256(msgspec.msgpack.encode(msgspec.structs.astuple(same))).hexdigest()

@@ -1,7 +1,7 @@
 """Matching: the deepest held answer that a request builds on, and why it is no plain continuation if it is none.
 
-Source: docs/decisions/0003-identity.md. No state is kept between requests, so the order in which the calls of
-several agents arrive does not matter.
+What counts as equal stands in `equality`, what a departure is called in `departure`. A request is compared with
+the forest alone: there is no cursor that earlier requests move, so calls of several agents may arrive in any order.
 """
 
 from __future__ import annotations
