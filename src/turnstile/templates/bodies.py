@@ -19,6 +19,7 @@ from turnstile.templates.sentinel import Markers
 from turnstile.tokens import SegmentKind
 
 _PROOF_CHARS = 16
+_UNMISTAKABLE_CHARS = 64
 _REASONING = 1
 
 
@@ -88,6 +89,22 @@ def bodies_in(behind: str, frame: str, texts: dict[str, str]) -> tuple[Body, ...
             break
         found.append(Body(marker, at, end))
         at = end + len(between)
+    return tuple(found)
+
+
+def unmistakable(behind: str, texts: dict[str, str]) -> tuple[Body, ...]:
+    """The places of texts of which each is long and stands in the rendered text once, in order; else none.
+
+    What a template prints of itself is not that long and that like what somebody said: no second render is needed.
+    """
+    found: list[Body] = []
+    at = 0
+    for marker, text in texts.items():
+        start = behind.find(text, at)
+        if len(text) < _UNMISTAKABLE_CHARS or start < 0 or behind.find(text, start + 1) >= 0:
+            return ()
+        at = start + len(text)
+        found.append(Body(marker, start, at))
     return tuple(found)
 
 

@@ -15,7 +15,7 @@ import msgspec
 from turnstile.conversation import Call, Message
 from turnstile.generation import BridgeKind, Cut, HeldAnswer, Note
 from turnstile.reasons import NoteCode
-from turnstile.templates.bodies import Body, Framed, bodies_in, framed, kinds, survives
+from turnstile.templates.bodies import Body, Framed, bodies_in, framed, kinds, survives, unmistakable
 from turnstile.templates.closing import join_to
 from turnstile.templates.sentinel import (
     Boundary,
@@ -153,6 +153,8 @@ def _built(
 def _bodies(
     crossing: Crossing, past_M: tuple[Message, ...], boundary: Boundary, mode: Mode, frame: Framed
 ) -> tuple[Body, ...]:
+    if bodies := unmistakable(boundary.tail, frame.texts):
+        return bodies
     if not frame.texts:
         return ()
     ahead = msgspec.structs.replace(crossing.ahead, new_M=frame.messages)

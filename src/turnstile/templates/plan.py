@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import msgspec
+
 from turnstile.conversation import Call, Ending, Message, Role
 from turnstile.generation import (
     BridgeKind,
@@ -43,20 +45,23 @@ def plan(served: Served, call: Call, match: Match, now: datetime) -> Prompt:
         match: what of it is held.
         now: what the template sees as the present; the same for all calls of a rollout.
 
+    Returns: the prompt; its notes are those of planning alone, `match.notes` are not repeated.
+
     Raises: CallerError `render_failed` if the whole conversation has to be rendered and the template raises, and
         CallerError if tools or template arguments are no JSON objects, or a text has no bytes.
     """
     served = served.for_tools(_tools(call))
     held = match.parent
     if held is None:
-        return _rendered(served, call, match, match.departure or Root(RootReason.FIRST_CALL), now)
+        return _rendered(served, call, match.new_M, match.departure or Root(RootReason.FIRST_CALL), now)
     if not match.new_M and call.ending is Ending.CONTINUE:
         return _continued(served, call, held, match)
     built = bridge(served, held, match.new_M, call, now)
     if isinstance(built, Refusal):
         history = match.departure or Rerendered(built.reason, built.detail)
+        prompt = _rendered(served, call, (*held.history_M, held.message, *match.new_M), history, now)
         note = Note(NoteCode.RERENDERED_HISTORY, f"{built.reason}: {built.detail}")
-        return _rendered(served, call, _from_the_start(held, match, note), history, now)
+        return msgspec.structs.replace(prompt, notes=(note, *prompt.notes))
     return _bridged(served, call, held, match, built)
 
 
@@ -92,20 +97,15 @@ def _bridged(served: Served, call: Call, held: HeldAnswer, match: Match, built: 
         history=history,
         opening=opening,
         prefill=prefill,
-        notes=(*match.notes, *built.notes),
+        notes=built.notes,
     )
 
 
-def _from_the_start(held: HeldAnswer, match: Match, note: Note) -> Match:
-    messages = (*held.history_M, held.message, *match.new_M)
-    return Match(parent=None, covered_M=0, new_M=messages, departure=match.departure, notes=(*match.notes, note))
-
-
-def _rendered(served: Served, call: Call, match: Match, history: History, now: datetime) -> Prompt:
-    rendered = whole(served, match.new_M, call, now)
-    opening, prefill = _opening(served, call, match.new_M, rendered.text)
+def _rendered(served: Served, call: Call, messages: tuple[Message, ...], history: History, now: datetime) -> Prompt:
+    rendered = whole(served, messages, call, now)
+    opening, prefill = _opening(served, call, messages, rendered.text)
     return Prompt(
-        head=head_of_call(served, call, match.new_M),
+        head=head_of_call(served, call, messages),
         parent=None,
         held_T=NO_IDS,
         added_A=rendered.ids_A,
@@ -113,23 +113,26 @@ def _rendered(served: Served, call: Call, match: Match, history: History, now: d
         history=history,
         opening=opening,
         prefill=prefill,
-        notes=(*match.notes, *control_text_notes(served, match.new_M)),
+        notes=tuple(control_text_notes(served, messages)),
     )
 
 
 def _continued(served: Served, call: Call, held: HeldAnswer, match: Match) -> Prompt:
     """Go on writing an answer that is held: its own ids, without the stop token if it has one."""
     is_open = held.cut is not Cut.NONE
+    plain = (
+        Spliced(BridgeKind.CONTINUATION) if is_open else Forked(ForkReason.CONTINUED, message_index=match.covered_M - 1)
+    )
+    reasons = held.cut is Cut.REASONING
     return Prompt(
         head=head_of_call(served, call, held.history_M),
         parent=held.ref,
         held_T=held.held_T if is_open else held.held_T.slice(0, len(held.held_T) - 1),
         added_A=NO_IDS,
         added_segments=(),
-        history=match.departure or (Spliced(BridgeKind.CONTINUATION) if is_open else Forked(ForkReason.CONTINUED)),
-        opening=Opening.REASONING if held.cut is Cut.REASONING else Opening.PREFILL,
-        prefill="" if held.cut is Cut.REASONING else held.message.text,
-        notes=match.notes,
+        history=match.departure or plain,
+        opening=Opening.REASONING if reasons else Opening.PREFILL,
+        prefill="" if reasons else held.message.text,
     )
 
 
