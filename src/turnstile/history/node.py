@@ -49,7 +49,7 @@ class HeldRuns:
         return IdRun(bytes(joined))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Node:
     """One completion. Immutable; only the list of its children grows with the forest."""
 
@@ -67,8 +67,8 @@ class Node:
     """Of head and messages including `message`."""
     length_M: int
     """Number of messages on the path, the answer included."""
-    runs: HeldRuns = field(repr=False)
-    grown: list[Node] = field(default_factory=list["Node"], repr=False)
+    runs: HeldRuns
+    grown: list[Node] = field(default_factory=list["Node"])
     """The children so far; only the forest appends."""
 
     @property
@@ -135,3 +135,6 @@ class Node:
 
     def __hash__(self) -> int:
         return hash(self.ref)
+
+    def __repr__(self) -> str:
+        return f"Node({self.ref})"
