@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from turnstile.cli.demo_agent import Folder, run_agent
 from turnstile.cli.drift import show as show_drift
-from turnstile.cli.progress import download_bar
+from turnstile.cli.progress import download_bar, wide_console
 from turnstile.cli.timeline import show_timeline
 from turnstile.client import Client, RolloutHandle
 from turnstile.config import Settings
@@ -44,7 +44,7 @@ def demo(
         raise CallerError(
             "The demo's agent needs the OpenAI SDK", "Install it: pip install 'turnstile-rl[demo]'", code="demo_missing"
         ) from None
-    console = Console()
+    console = wide_console()
     began = time.monotonic()
     store = output / "store"
     settings = Settings(engine=EMBEDDED, store=store, port=0)

@@ -106,7 +106,7 @@ def _ask_for_call(
         messages=messages,
         tools=TOOLS,
         tool_choice={"type": "function", "function": {"name": tool}},
-        max_tokens=160,
+        max_tokens=96,
         temperature=1.0,
     )
     return answer.choices[0].message
@@ -117,7 +117,7 @@ def _answer_streaming(
 ) -> str:
     text = ""
     stream = client.chat.completions.create(
-        model=model, messages=messages, tools=TOOLS, tool_choice="none", max_tokens=120, temperature=1.0, stream=True
+        model=model, messages=messages, tools=TOOLS, tool_choice="none", max_tokens=64, temperature=1.0, stream=True
     )
     for chunk in stream:
         piece = chunk.choices[0].delta.content if chunk.choices else None

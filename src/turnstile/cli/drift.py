@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from turnstile.cli.progress import wide_console
 from turnstile.errors import CallerError
 from turnstile.history.forest import Forest
 from turnstile.reports.drift import Drift
@@ -44,7 +45,7 @@ def drift(
         for each in reports:
             typer.echo(msgspec.json.encode(each).decode())
     else:
-        show(list(reports), Console())
+        show(list(reports), wide_console())
 
 
 def _of_store(store: Path) -> Iterator[Drift]:

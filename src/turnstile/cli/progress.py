@@ -1,4 +1,4 @@
-"""Progress on long work, on stderr and only where a person looks."""
+"""What commands show people: progress on long work, on stderr and only where somebody looks, and wide tables."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from turnstile.engines.smollm import Progress as Download
 from turnstile.server.start import ShowProgress
+
+PIPED_WIDTH = 140
+"""Columns of a table that no terminal shows."""
+
+
+def wide_console() -> Console:
+    """A console for tables: as wide as the terminal, and wide enough where there is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PIPED_WIDTH)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,5 @@
+"""`python -m turnstile.cli`."""
+
+from turnstile.cli import main
+
+main()
