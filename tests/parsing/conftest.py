@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -196,3 +198,161 @@ def whole(vocabulary: ByteVocabulary) -> Callable[[IdRun], Parsed]:
         return parser.finish(generation(ids_S, Asked()))
 
     return whole
+
+
+_TOKEN = re.compile(
+    r"""\s+|(?P<name>[a-zA-Z0-9-]+)|"(?P<literal>(?:[^"\\]|\\.)*)"|\[(?P<klass>(?:[^\]\\]|\\.)*)\]"""
+    r"""|\{(?P<least>[0-9]+)(?P<comma>,?)(?P<most>[0-9]*)\}|(?P<sign>[()|*+?])""",
+    re.DOTALL,
+)
+_ESCAPED = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
+_SHORT = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def _unescape(text: str) -> list[str]:
+    """Characters, escapes resolved; an escaped one is never a range's dash."""
+    out: list[str] = []
+    at = 0
+    while at < len(text):
+        found = _ESCAPED.match(text, at)
+        if found:
+            number = found.group(1) or found.group(2) or found.group(3)
+            out.append("\0" + (chr(int(number, 16)) if number else _SHORT.get(found.group(4), found.group(4))))
+            at = found.end()
+        else:
+            out.append(text[at])
+            at += 1
+    return out
+
+
+def _klass(text: str) -> Any:
+    chars = _unescape(text.removeprefix("^"))
+    ranges: list[tuple[str, str]] = []
+    while chars:
+        low = chars.pop(0)[-1]
+        if len(chars) > 1 and chars[0] == "-":
+            chars.pop(0)
+            ranges.append((low, chars.pop(0)[-1]))
+        else:
+            ranges.append((low, low))
+    return ("class", text.startswith("^"), tuple(ranges))
+
+
+class Machine:
+    """A grammar that accepts texts or not, as llama.cpp runs it: a set of stacks, advanced character by character."""
+
+    def __init__(self, gbnf: str) -> None:
+        self._rules = {}
+        for line in gbnf.splitlines():
+            name, _, body = line.partition(" ::= ")
+            assert name not in self._rules, f"{name} is defined twice"
+            self._rules[name] = self._parse(body)
+
+    def accepts(self, text: str) -> bool:
+        states = self._expand({(("ref", "root"), None)})
+        for char in text:
+            states = self._expand({step for state in states if (step := self._advance(state, char)) is not False})
+            if not states:
+                return False
+        return None in states
+
+    def _parse(self, body: str) -> Any:
+        stack: list[list[list[Any]]] = [[[]]]
+        at = 0
+        while at < len(body):
+            found = _TOKEN.match(body, at)
+            assert found, f"no grammar: {body[at : at + 40]!r}"
+            at = found.end()
+            self._take(found, stack)
+        assert len(stack) == 1
+        return ("alt", tuple(("seq", tuple(each)) for each in stack[0]))
+
+    def _take(self, found: re.Match[str], stack: list[list[list[Any]]]) -> None:
+        here = stack[-1][-1]
+        if found["name"]:
+            here.append(("ref", found["name"]))
+        elif found["literal"] is not None:
+            here.append(("literal", "".join(char[-1] for char in _unescape(found["literal"]))))
+        elif found["klass"] is not None:
+            here.append(_klass(found["klass"]))
+        elif found["least"]:
+            least = int(found["least"])
+            most = int(found["most"]) if found["most"] else None if found["comma"] else least
+            here.append(("repeat", here.pop(), least, most))
+        elif found["sign"] == "(":
+            stack.append([[]])
+        elif found["sign"] == ")":
+            group = ("alt", tuple(("seq", tuple(each)) for each in stack.pop()))
+            stack[-1][-1].append(group)
+        elif found["sign"] == "|":
+            stack[-1].append([])
+        elif found["sign"]:
+            least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[found["sign"]]
+            here.append(("repeat", here.pop(), least, most))
+
+    def _expand(self, states: set[Any]) -> set[Any]:
+        """Only states that wait for a character, and None where the text may end."""
+        work, seen, out = list(states), set(), set()
+        while work:
+            state = work.pop()
+            if state in seen:
+                continue
+            seen.add(state)
+            if state is None or state[0][0] == "class" or (state[0][0] == "literal" and state[0][1]):
+                out.add(state)
+            else:
+                work.extend(self._unfold(*state))
+        return out
+
+    def _unfold(self, node: Any, rest: Any) -> list[Any]:
+        match node:
+            case ("literal", ""):
+                return [rest]
+            case ("ref", name):
+                return [(self._rules[name], rest)]
+            case ("alt", choices):
+                return [(choice, rest) for choice in choices]
+            case ("seq", nodes):
+                for each in reversed(nodes):
+                    rest = (each, rest)
+                return [rest]
+            case ("repeat", each, least, most):
+                more = ("repeat", each, max(least - 1, 0), None if most is None else most - 1)
+                once = [] if most == 0 else [(each, (more, rest))]
+                return once if least else [rest, *once]
+        raise AssertionError(node)
+
+    @staticmethod
+    def _advance(state: Any, char: str) -> Any:
+        if state is None:
+            return False
+        node, rest = state
+        if node[0] == "literal":
+            return (("literal", node[1][1:]), rest) if node[1][0] == char else False
+        inside = any(low <= char <= high for low, high in node[2])
+        return rest if inside != node[1] else False
+
+
+@pytest.fixture(scope="session")
+def machine() -> type[Machine]:
+    """`machine(gbnf).accepts(text)`."""
+    return Machine
+
+
+@pytest.fixture(scope="session")
+def ls() -> ToolSpec:
+    """A tool with one string."""
+    return LS
+
+
+@pytest.fixture(scope="session")
+def cat() -> ToolSpec:
+    """A tool with every kind of parameter."""
+    properties = {
+        "n": {"type": "integer"},
+        "text": {"type": "string"},
+        "mode": {"enum": ["r", "w"]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "limit": {"type": ["number", "null"]},
+    }
+    return tool("cat", {"type": "object", "properties": properties, "required": ["n"]})

@@ -269,7 +269,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_the_answer_never_depends_on_how_its_ids_were_cut(vocabulary, read_run, data):
     text = "".join(data.draw(st.lists(PIECES, max_size=14)))

@@ -81,8 +81,12 @@ class Schema(msgspec.Struct, frozen=True):
             pointer = place.reference()
             if not pointer:
                 return place
-            place = place.at(_pointed_to(self.root, pointer))
+            place = place.at(place.pointed_to())
         return self.at({})
+
+    def pointed_to(self) -> JsonValue:
+        """What `$ref` names; a schema of any value if it names nothing."""
+        return _pointed_to(self.root, self.reference())
 
     def merged(self) -> Schema:
         """This place with its reference followed and what `allOf` adds put in."""
@@ -111,20 +115,37 @@ class Schema(msgspec.Struct, frozen=True):
         strings = [choice for choice in listed if isinstance(choice, str)]
         return strings if len(strings) == len(listed) else []
 
-    def kinds(self, depth: int = 0) -> frozenset[JsonKind]:
+    def kinds(self) -> frozenset[JsonKind]:
         """The kinds of value that are allowed; empty if the schema does not say."""
-        place = self.merged()
-        listed = place.choices()
+        found: set[JsonKind] = set()
+        seen: set[str] = set()
+        work: list[Schema] = [self]
+        while work:
+            place = work.pop()
+            pointer = place.reference()
+            if pointer and pointer in seen:
+                continue
+            seen.add(pointer)
+            place = place.merged()
+            own, options = place.own_kinds(), place.options()
+            if not own and not options:
+                return frozenset()
+            found |= own
+            work.extend(() if own else options)
+        return frozenset(found)
+
+    def own_kinds(self) -> frozenset[JsonKind]:
+        """The kinds that this very place names, options left aside."""
+        listed = self.choices()
         if listed is not None:
             return frozenset(_kind_of(value) for value in listed)
-        said = place.get("type")
+        said = self.get("type")
         named = frozenset(JsonKind(name) for name in _as_list(said) if name in _KIND_NAMES)
-        if named or depth > _MAX_DEPTH:
-            return named
-        options = [option.kinds(depth + 1) for option in (*place.children("anyOf"), *place.children("oneOf"))]
-        if options:
-            return frozenset[JsonKind]().union(*options) if all(options) else frozenset()
-        return frozenset({JsonKind.OBJECT}) if place.properties() else frozenset()
+        return named or (frozenset({JsonKind.OBJECT}) if self.properties() else frozenset())
+
+    def options(self) -> list[Schema]:
+        """The schemas of which one must accept the value; empty if there is no choice."""
+        return [*self.children("anyOf"), *self.children("oneOf")]
 
 
 _KIND_NAMES = frozenset(kind.value for kind in JsonKind)
@@ -147,9 +168,12 @@ def _pointed_to(root: JsonValue, pointer: str) -> JsonValue:
     node = root
     for step in pointer.removeprefix("#").split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")
-        if not isinstance(node, dict) or key not in node:
+        if isinstance(node, dict) and key in node:
+            node = node[key]
+        elif isinstance(node, list) and key.isdecimal() and int(key[:9]) < len(node):
+            node = node[int(key[:9])]
+        else:
             return {}
-        node = node[key]
     return node if pointer.startswith("#") else {}
 
 
@@ -202,42 +226,66 @@ class JsonGrammar:
         self._rules = rules
         self._document = document
         self._by_reference: dict[str, str] = {}
+        self._unwritten: frozenset[str] = frozenset()
         self._depth = 0
 
     def root(self, hint: str) -> str:
         """The rule for the whole document; returns its name."""
         name = self._rules.reserve(f"{hint}-arguments")
         self._by_reference["#"] = name
-        return self._rules.define(name, self.value(self._document))
+        self._rules.define(name, self._opened("#", self._document))
+        return name
 
     def value(self, schema: Schema) -> str:
         """An expression for one value of a schema."""
-        pointer = schema.reference()
-        if pointer:
-            return self._referred(schema, pointer)
-        if self._depth > _MAX_DEPTH:
-            return self._any()
-        self._depth += 1
-        expression = self._followed(schema.merged())
-        self._depth -= 1
-        return expression
+        return self._choice([schema])
 
-    def _referred(self, schema: Schema, pointer: str) -> str:
+    def _choice(self, schemas: list[Schema]) -> str:
+        """An expression for a value of any of the schemas.
+
+        One that leads back to a rule with nothing written in between adds no value, and llama.cpp refuses such left
+        recursion: it is left out.
+        """
+        wanted = [schema for schema in schemas if schema.reference() not in self._unwritten]
+        return either([self._one(schema) for schema in wanted]) if wanted else self._any()
+
+    def _one(self, schema: Schema) -> str:
+        pointer = schema.reference()
+        if not pointer:
+            return self._any() if self._depth > _MAX_DEPTH else self._followed(schema.merged())
         if pointer not in self._by_reference:
             name = self._rules.reserve(pointer)
             self._by_reference[pointer] = name
-            target = schema.followed()
-            # A reference that only leads back to itself asks for nothing.
-            self._rules.define(name, self._any() if target.reference() else self.value(target))
+            target = schema.at(schema.pointed_to())
+            self._rules.define(name, self._opened(pointer, target))
         return self._by_reference[pointer]
+
+    def _opened(self, pointer: str, target: Schema) -> str:
+        before = self._unwritten
+        self._unwritten = before | {pointer}
+        expression = self.value(target)
+        self._unwritten = before
+        return expression
+
+    def _inside(self, schema: Schema) -> str:
+        """An expression for a value that something has been written before."""
+        before, self._unwritten = self._unwritten, frozenset[str]()
+        self._depth += 1
+        expression = self.value(schema)
+        self._depth -= 1
+        self._unwritten = before
+        return expression
 
     def _followed(self, schema: Schema) -> str:
         choices = schema.choices()
         if choices is not None:
             return either([literal(write(choice)) for choice in choices])
-        options = [*schema.children("anyOf"), *schema.children("oneOf")]
+        options = schema.options()
         if options:
-            return either([self.value(option) for option in options])
+            self._depth += 1
+            expression = self._choice(options)
+            self._depth -= 1
+            return expression
         kinds = [kind for kind in JsonKind if kind in schema.kinds()]
         return either([self._kind(kind, schema) for kind in kinds]) if kinds else self._any()
 
@@ -258,7 +306,7 @@ class JsonGrammar:
 
     def _array(self, schema: Schema) -> str:
         items = schema.get("items")
-        item = self._rules.add("item", self.value(schema.at(items))) if isinstance(items, dict) else self._any()
+        item = self._rules.add("item", self._inside(schema.at(items))) if isinstance(items, dict) else self._any()
         least, most = _bounds(schema, "minItems", "maxItems")
         if most == 0:
             return literal("[]")
@@ -275,7 +323,7 @@ class JsonGrammar:
         # Built from the last member back: `rest` follows once something is written, `start` before anything is.
         rest, start = '""', '""'
         for key in reversed(keys):
-            member = self._rules.add(f"member-{key}", f"{literal(write(key) + ': ')} {self.value(members[key])}")
+            member = self._rules.add(f"member-{key}", f"{literal(write(key) + ': ')} {self._inside(members[key])}")
             if key in required:
                 rest, start = f'", " {member} {rest}', f"{member} {rest}"
             else:
@@ -287,7 +335,7 @@ class JsonGrammar:
         allowed = schema.get("additionalProperties")
         if allowed is False:
             return literal("{}")
-        value = self.value(schema.at(allowed)) if isinstance(allowed, dict) else self._any()
+        value = self._inside(schema.at(allowed)) if isinstance(allowed, dict) else self._any()
         return self._pairs(value)
 
     def _pairs(self, value: str) -> str:
