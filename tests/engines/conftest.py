@@ -145,7 +145,7 @@ def smollm_tokenizer(smollm):
 
 @pytest.fixture(scope="session")
 def real_server(smollm):
-    settings = ChildSettings(str(smollm), MODEL_NAME, secrets.token_hex(8), context=1024, slots=2, threads=1)
+    settings = ChildSettings(str(smollm), MODEL_NAME, secrets.token_hex(8), context=256, slots=2, threads=1)
     program = Path(turnstile.engines.embedded.__file__).with_name("embedded_child.py")
     with subprocess.Popen(
         [sys.executable, "-P", str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

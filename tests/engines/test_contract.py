@@ -10,7 +10,7 @@ import pytest
 
 from turnstile.engines.probability_gaps import ends_inside_character
 from turnstile.errors import CallerError
-from turnstile.generation import Draw, Finish, SchemaConstraint
+from turnstile.generation import Draw, Finish, GrammarConstraint, SchemaConstraint
 from turnstile.tokens import join
 
 pytestmark = pytest.mark.engine
@@ -93,8 +93,9 @@ async def test_deltas_add_up_and_counts_agree(real_engine, smollm_tokenizer, ask
 
 async def test_a_stop_token_is_the_last_id_of_a_stopped_answer(real_engine, smollm_tokenizer, ask):
     stop = smollm_tokenizer.id_of("<|im_end|>")
-    ids = smollm_tokenizer.encode("<|im_start|>user\nSay: ok<|im_end|>\n<|im_start|>assistant\nok.").tolist()
-    answered = await ask(real_engine, ids, Draw(temperature=0.0, max_tokens=64, stop_ids=frozenset({stop})))
+    ids = smollm_tokenizer.encode(QUESTION).tolist()
+    draw = Draw(seed=1, max_tokens=100, stop_ids=frozenset({stop}), logit_bias=((stop, 9.0),))
+    answered = await ask(real_engine, ids, draw)
     assert answered.ids[-1] == stop
     assert answered.generation.finish is Finish.STOP
 
@@ -112,17 +113,17 @@ async def test_a_stop_string_ends_the_answer_with_the_token_that_completes_it(re
 
 async def test_penalties_mean_the_same_in_pieces_as_in_one_request(real_engine, smollm_tokenizer, ask):
     ids = smollm_tokenizer.encode(QUESTION).tolist()
-    draw = Draw(temperature=0.0, max_tokens=24, frequency_penalty=1.5)
+    draw = Draw(temperature=0.0, max_tokens=12, frequency_penalty=1.5)
     answered = await ask(real_engine, ids, draw)
-    body = {"prompt": ids, "n_predict": 24, "temperature": 0, "samplers": ["penalties", "temperature"]}
-    body |= {"frequency_penalty": 1.5, "repeat_last_n": 1024, "return_tokens": True}
+    body = {"prompt": ids, "n_predict": 12, "temperature": 0, "samplers": ["penalties", "temperature"]}
+    body |= {"frequency_penalty": 1.5, "repeat_last_n": 256, "return_tokens": True}
     whole = json.loads((await real_engine.wire.post("/completion", json.dumps(body).encode())).body)
     assert answered.ids == whole["tokens"]
 
 
 async def test_a_schema_constrains_the_answer(real_engine, smollm_tokenizer, ask):
     ids = smollm_tokenizer.encode(QUESTION).tolist()
-    schema = '{"type":"object","properties":{"colour":{"enum":["red","blue"]}},"required":["colour"]}'
+    schema = '{"type":"object","properties":{"colour":{"enum":["red","blue"]}},"required":["colour"],"additionalProperties":false}'
     answered = await ask(real_engine, ids, Draw(seed=1, max_tokens=40, constraint=SchemaConstraint(schema)))
     text = b"".join(token for token in map(smollm_tokenizer.token_bytes, answered.ids) if not token.startswith(b"<|"))
     assert json.loads(text)["colour"] in ("red", "blue")
@@ -130,24 +131,25 @@ async def test_a_schema_constrains_the_answer(real_engine, smollm_tokenizer, ask
 
 
 async def test_cancelling_frees_the_engines_slot(real_engine, smollm_tokenizer, ask):
-    ids = smollm_tokenizer.encode("word " * 900).tolist()
+    ids = smollm_tokenizer.encode(QUESTION).tolist()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
-            await ask(real_engine, ids, Draw(seed=1))
-    async with asyncio.timeout(10):
-        while any(slot["is_processing"] for slot in json.loads((await real_engine.wire.get("/slots")).body)):
-            await asyncio.sleep(0.1)
+            await ask(real_engine, ids, Draw(seed=1, constraint=GrammarConstraint("root ::= [a-z ]+")))
+    # llama.cpp looks for closed connections when no result was ready for a second, so asking often keeps it busy.
+    await asyncio.sleep(2.5)
+    slots = json.loads((await real_engine.wire.get("/slots")).body)
+    assert [slot["is_processing"] for slot in slots] == [False, False]
 
 
 async def test_the_context_end_is_a_length_stop_and_a_longer_prompt_the_callers_error(
     real_engine, smollm_tokenizer, ask
 ):
     word = smollm_tokenizer.encode(" word").tolist()
-    answered = await ask(real_engine, word * 1020, Draw(seed=1, max_tokens=50))
+    answered = await ask(real_engine, word * 252, Draw(seed=1, max_tokens=50))
     assert answered.generation.finish is Finish.LENGTH
     assert len(answered.ids) <= 4
-    with pytest.raises(CallerError, match="1100 tokens and the engine's context holds 1024"):
-        await ask(real_engine, word * 1100)
+    with pytest.raises(CallerError, match="300 tokens and the engine's context holds 256"):
+        await ask(real_engine, word * 300)
 
 
 async def test_the_engines_pieces_are_the_tokenizers_bytes(real_engine, smollm_tokenizer):

@@ -178,6 +178,11 @@ class EmbeddedServer:
         return self._settings.model_path
 
     @property
+    def url(self) -> str:
+        """Where the child answers; loopback only, and only with its key."""
+        return self._child.url
+
+    @property
     def pid(self) -> int:
         """The child's process id."""
         return self._child.process.pid
