@@ -20,16 +20,27 @@ def test_a_spelling_is_known_once_it_was_accepted(dialogue):
     assert echoes.verdict(node, sent).forgiven == ("normalised:parser_trim",)
 
 
-def test_a_path_is_repeated_only_if_all_of_it_is(dialogue):
+def test_a_path_is_repeated_once_all_its_spellings_are_known(dialogue):
     respelled(dialogue).sampled("c").user("d")
     first, second = dialogue.forest.nodes
-    echoes = dialogue.forest.echoes
-    dialogue.match()
+    echoes, messages = dialogue.forest.echoes, tuple(dialogue.messages)
     # The result came back under the client's id, the path holds it under the id that was handed out.
-    assert echoes.repeated([second], tuple(dialogue.messages)) is None
-    assert echoes.repeated([second, first], tuple(dialogue.messages)).node == first
-    assert echoes.repeated([first], tuple(dialogue.messages[:1])) is None
-    assert echoes.repeated([first], (dialogue.messages[1], *dialogue.messages[1:])) is None
+    assert echoes.repeated([second], messages) is None
+    assert echoes.repeated([second, first], messages).node == first
+    dialogue.match()
+    assert echoes.repeated([second], messages).node == second
+    assert echoes.repeated([second], messages).forgiven == ((1, "normalised:parser_trim"),)
+
+
+def test_a_path_is_not_repeated_by_fewer_or_other_messages(dialogue):
+    respelled(dialogue).sampled("c").user("d").match()
+    second = dialogue.forest.nodes[1]
+    echoes, messages = dialogue.forest.echoes, tuple(dialogue.messages)
+    assert echoes.repeated([second], messages[:3]) is None
+    assert echoes.repeated([second], (messages[4], *messages[1:])) is None
+    # The answer's own ids with a result under another: which call it answers is to be found out anew.
+    handed_out = dialogue.forest.nodes[0].message
+    assert echoes.repeated([second], (messages[0], handed_out, *messages[2:])) is None
 
 
 def test_what_is_remembered_changes_no_match(dialogue):

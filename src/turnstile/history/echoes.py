@@ -6,7 +6,6 @@ is remembered is only the outcome of `compare_answers`, which is the same whenev
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -28,49 +27,72 @@ class Repeat(msgspec.Struct, frozen=True):
     """Index of the message, and what is overlooked in it."""
 
 
+class Echo(msgspec.Struct, frozen=True):
+    """The messages that a completion adds to its path, as a client last sent them."""
+
+    own_M: Sequence[Message]
+    """With the message before them, whose ids say which of its calls they answer."""
+    answer: Message
+    verdict: Same
+    """What the answer was found to be, compared with the one that was handed out."""
+
+
 class Echoes:
-    """The last accepted spelling of each answer that did not come back as it was handed out."""
+    """The last accepted spelling of what each completion adds to its path, where it is not the one that is held."""
 
     def __init__(self) -> None:
-        self._echoes: dict[NodeRef, tuple[Message, Same]] = {}
+        self._echoes: dict[NodeRef, Echo] = {}
 
-    def remember(self, node: Node, sent: Message, verdict: Same) -> None:
-        """Keep what a message was found to be: another spelling of a completion's answer."""
-        self._echoes[node.ref] = (sent, verdict)
+    def remember(self, end: Node, spoken_M: Sequence[Message], forgiven: Iterable[tuple[int, NoteCode]]) -> None:
+        """Keep how a client spelled a path.
+
+        Args:
+            end: the completion at its end.
+            spoken_M: messages that begin with those of the path; each was found to be equal.
+            forgiven: index of a message, and what was overlooked in it.
+        """
+        codes: dict[int, tuple[NoteCode, ...]] = {}
+        for at, code in forgiven:
+            codes[at] = (*codes.get(at, ()), code)
+        for node, start, at, has_answer in end.steps_back():
+            answer = spoken_M[at] if has_answer else node.message
+            if tuple(spoken_M[start:at]) != node.own_M or answer != node.message:
+                self._echoes[node.ref] = Echo(
+                    tuple(spoken_M[_before(start) : at]), answer, Same(codes.get(at, ()) if has_answer else ())
+                )
 
     def verdict(self, node: Node, sent: Message) -> Same | None:
         """That a message is a completion's answer, if that is known without comparing their meaning."""
         if node.message == sent:
             return EXACT
         echo = self._echoes.get(node.ref)
-        return echo[1] if echo is not None and echo[0] == sent else None
+        return echo.verdict if echo is not None and echo.answer == sent else None
 
     def repeated(self, nodes: Iterable[Node], messages: Sequence[Message]) -> Repeat | None:
         """The first of some completions whose whole path some messages begin with, in known spellings."""
         for node in nodes:
-            forgiven = self._repeats(node, messages)
-            if forgiven is not None:
-                return Repeat(node, forgiven)
+            if node.length_M <= len(messages):
+                forgiven = self._repeats(node, messages)
+                if forgiven is not None:
+                    return Repeat(node, forgiven)
         return None
 
     def _repeats(self, end: Node, messages: Sequence[Message]) -> tuple[tuple[int, NoteCode], ...] | None:
-        at = end.length_M
-        if at > len(messages):
-            return None
         forgiven: list[tuple[int, NoteCode]] = []
-        node: Node | None = end
-        is_part_of_next = False
-        while node is not None:
-            if not is_part_of_next:
-                at -= 1
+        for node, start, at, has_answer in end.steps_back():
+            if has_answer:
                 verdict = self.verdict(node, messages[at])
                 if verdict is None:
                     return None
-                forgiven += zip(itertools.repeat(at), verdict.forgiven)
-            own_M = node.own_M
-            at -= len(own_M)
-            if own_M != messages[at : at + len(own_M)]:
+                forgiven += ((at, code) for code in verdict.forgiven)
+            if messages[start:at] != node.own_M and not self._is_echo(node, messages[_before(start) : at]):
                 return None
-            is_part_of_next = node.continues_parent
-            node = node.parent
         return tuple(forgiven)
+
+    def _is_echo(self, node: Node, own_M: Sequence[Message]) -> bool:
+        echo = self._echoes.get(node.ref)
+        return echo is not None and echo.own_M == own_M
+
+
+def _before(start: int) -> int:
+    return max(0, start - 1)

@@ -80,14 +80,12 @@ def _choose(forest: Forest, walked: Walk, defaults: ToolDefaults) -> _Choice:
         prefix = forest.index.get(walked.keys[length_M])
         if prefix is None or not prefix.answers:
             continue
-        agreed = [
-            agreement
-            for node in prefix.answers
-            if (agreement := _agreement(forest, node, walked, defaults)) is not None
-        ]
+        agreed = [agreement for node in prefix.answers if (agreement := _agreement(node, walked, defaults)) is not None]
         trusted = [agreement for agreement in agreed if not agreement.node.is_incomplete]
         if trusted:
             best, notes = _best(forest, trusted, walked)
+            if walked.repeat is None or walked.repeat.node is not best.node:
+                forest.echoes.remember(best.node, walked.spoken_M, best.forgiven)
             return _Choice(best, incomplete_M, (*notes, *_notes_on_path(best, walked)))
         if agreed and incomplete_M is None:
             incomplete_M = length_M - 1
@@ -114,7 +112,7 @@ def _best(forest: Forest, agreed: Sequence[_Agreement], walked: Walk) -> tuple[_
     return best, (Note(NoteCode.MATCH_AMBIGUOUS, f"{len(equals)} equal answers, took {best.node.ref}: {how}"),)
 
 
-def _agreement(forest: Forest, end: Node, walked: Walk, defaults: ToolDefaults) -> _Agreement | None:
+def _agreement(end: Node, walked: Walk, defaults: ToolDefaults) -> _Agreement | None:
     """Compare the answers of a path with those of the request; None if one was edited.
 
     The keys are equal, so the path has as many messages and all that are no answers are equal.
@@ -128,8 +126,6 @@ def _agreement(forest: Forest, end: Node, walked: Walk, defaults: ToolDefaults) 
         verdict = walked.verdict(at, node) or compare_answers(held, sent, defaults)
         if isinstance(verdict, Different):
             return None
-        if node is not None and held != sent:
-            forest.echoes.remember(node, sent, verdict)
         forgiven += ((at, code) for code in verdict.forgiven)
     return _Agreement(end, end.length_M, tuple(forgiven))
 
@@ -147,19 +143,12 @@ def _anchors(agreement: _Agreement, walked: Walk) -> int:
 
 def _answers(end: Node) -> Iterable[tuple[int, Message, Node | None]]:
     """Index, message and completion (None: the client wrote it) of a path's assistant messages, last first."""
-    at = end.length_M
-    node: Node | None = end
-    is_part_of_next = False
-    while node is not None:
-        if not is_part_of_next:
-            at -= 1
+    for node, start, at, has_answer in end.steps_back():
+        if has_answer:
             yield at, node.message, node
-        for message in reversed(node.own_M):
-            at -= 1
+        for offset, message in enumerate(node.own_M):
             if message.role is Role.ASSISTANT:
-                yield at, message, None
-        is_part_of_next = node.continues_parent
-        node = node.parent
+                yield start + offset, message, None
 
 
 def _for_rendering(walked: Walk, covered_spoken_M: int, parent: Node | None) -> tuple[Message, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 
 from turnstile.conversation import Message
 from turnstile.generation import NodeRef
@@ -47,6 +48,18 @@ class HeldRuns:
             joined += step.started.added_A.packed
             joined += step.choice.ids_S.packed
         return IdRun(bytes(joined))
+
+
+class Step(NamedTuple):
+    """A completion's place among the messages of a path that it is on."""
+
+    node: Node
+    own_start: int
+    """Index of the first of its `own_M`."""
+    own_end: int
+    """Index behind the last of them, which is that of its answer."""
+    has_answer: bool
+    """False: the next completion goes on writing its answer, and the answer of that one stands there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -118,6 +131,18 @@ class Node:
     def messages_M(self) -> tuple[Message, ...]:
         """`history_M` and the answer itself."""
         return (*self.history_M, self.message)
+
+    def steps_back(self) -> Iterator[Step]:
+        """Where each completion of the path stands among `messages_M`, from this one to the root."""
+        at = self.length_M
+        node: Node | None = self
+        is_continued = False
+        while node is not None:
+            end = at if is_continued else at - 1
+            at = end - len(node.own_M)
+            yield Step(node, at, end, not is_continued)
+            is_continued = node.continues_parent
+            node = node.parent
 
     def path(self) -> tuple[Node, ...]:
         """The nodes from the root to this one."""
