@@ -190,6 +190,16 @@ def read_run(vocabulary: ByteVocabulary) -> Read:
 
 
 @pytest.fixture
+def read_with() -> Read:
+    """`read_with(vocabulary, ids, **how it came about)`: one id at a time, with any vocabulary."""
+
+    def read_with(vocabulary: Vocabulary, ids_S: IdRun, **asked: object) -> Told:
+        return read_ids(vocabulary, ids_S, msgspec.structs.replace(Asked(), **asked))
+
+    return read_with
+
+
+@pytest.fixture
 def whole(vocabulary: ByteVocabulary) -> Callable[[IdRun], Parsed]:
     """Read a generation of which no delta ever came."""
 

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from turnstile.conversation import Message, ReplyFinish, Role, Text, ToolMode
 from turnstile.generation import Cut, Finish, Opening
-from turnstile.parsing.formats import by_name
+from turnstile.parsing.formats import by_name, detect
 from turnstile.reasons import NoteCode
+from turnstile.templates.tokenizer import Tokenizer
 from turnstile.tokens import IdRun
 
 CALL = '<tool_call>\n{"name": "ls", "arguments": {"p": "/a"}}\n</tool_call>'
@@ -289,3 +292,72 @@ def test_the_answer_never_depends_on_how_its_ids_were_cut(vocabulary, read_run, 
         assert told.parsed.notes == whole.parsed.notes
         assert (told.parsed.finish, told.parsed.cut) == (whole.parsed.finish, whole.parsed.cut)
         assert told.parsed.stop_string == whole.parsed.stop_string
+
+
+REAL = ["qwen3", "qwen3.5", "llama3.1", "smollm2"]
+
+
+@pytest.fixture(scope="session")
+def tokenizer(family_files):
+    def tokenizer(name):
+        return Tokenizer.from_json(family_files(name).tokenizer_json)
+
+    return cache(tokenizer)
+
+
+@pytest.mark.families
+@pytest.mark.parametrize("name", REAL)
+def test_case_k1_characters_of_real_tokenizers_come_whole_or_once_replaced(tokenizer, read_with, name):
+    vocabulary = tokenizer(name)
+    text = "Ünïcödé: \N{GRINNING FACE}\N{FAMILY} 漢字テスト ☃️ and text"
+    ids_S = vocabulary.encode(text)
+    told = read_with(vocabulary, ids_S)
+    assert told.content == text
+    assert not any("\ufffd" in delta.content for delta in told.deltas)
+    for end in range(len(ids_S)):
+        cut = read_with(vocabulary, ids_S.slice(0, end), finish=Finish.LENGTH).content
+        assert cut == b"".join(map(vocabulary.token_bytes, ids_S.slice(0, end))).decode(errors="replace")
+        assert cut.count("\ufffd") <= 1
+
+
+@pytest.mark.families
+def test_case_a4_with_the_ids_of_the_report(tokenizer, read_with):
+    told = read_with(tokenizer("qwen3"), IdRun.of([9707, 151646, 1879, 151645]))
+    assert (told.content, told.notes) == ("Hello world", ("sampled_control_token",))
+
+
+@pytest.mark.families
+def test_case_d1_with_the_ids_of_a_real_tokenizer(tokenizer, read_with):
+    vocabulary = tokenizer("qwen3")
+    ids_S = IdRun.of([64, 293, *(vocabulary.encode(" ha").tolist() * 2), *vocabulary.encode(" x").tolist()])
+    told = read_with(vocabulary, ids_S, stop=(" ha ha",), stop_string=" ha ha")
+    assert (told.content, told.parsed.stop_string, told.parsed.cut) == ("a b", " ha ha", Cut.CONTENT)
+
+
+@pytest.mark.families
+@pytest.mark.parametrize(
+    ("name", "format", "text"),
+    [
+        (
+            "qwen3",
+            "hermes",
+            '<think>\nhm\n</think>\n\n<tool_call>\n{"name": "ls", "arguments": {"p": "/a"}}\n</tool_call>',
+        ),
+        ("qwen2.5", "hermes", '<tool_call>\n{"name": "ls", "arguments": {"p": "/a"}}\n</tool_call>'),
+        ("hermes3", "hermes", '<tool_call>\n{"name": "ls", "arguments": {"p": "/a"}}\n</tool_call>'),
+        (
+            "qwen3.5",
+            "qwen3_coder",
+            "hm\n</think>\n\n<tool_call>\n<function=ls>\n<parameter=p>\n/a\n</parameter>\n</function>\n</tool_call>",
+        ),
+        ("llama3.1", "llama3_json", '{"name": "ls", "parameters": {"p": "/a"}}'),
+        ("llama3.1", "llama3_json", '<|python_tag|>{"name": "ls", "parameters": {"p": "/a"}}'),
+    ],
+)
+def test_calls_of_real_tokenizers_are_read(tokenizer, family_files, read_with, name, format, text):
+    found = detect(family_files(name).chat_template)
+    assert found.tool_calls == format
+    opening = Opening.REASONING if text.startswith("hm") else Opening.ANSWER
+    told = read_with(tokenizer(name), tokenizer(name).encode(text), format=found, opening=opening)
+    assert (told.content, told.calls, told.notes) == ("", (("ls", ARGUMENTS),), ())
+    assert told.reasoning == ("hm" if "hm" in text else "")
