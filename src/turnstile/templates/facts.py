@@ -134,7 +134,7 @@ def _suggested(draft: Served, closed: Closing, behind: str) -> set[int]:
         return set()
     if controls:
         return {(shared or [token.token_id for token in controls])[-1]}
-    header = draft.tokenizer.encode(behind.lstrip()[:64])
+    header = draft.tokenizer.encode(behind.removeprefix(closed.text.rstrip()).lstrip()[:64])
     return {header[0]} if header and draft.tokenizer.is_special(header[0]) else set()
 
 
