@@ -1,13 +1,22 @@
 from __future__ import annotations
 
+import copy
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from jinja2 import TemplateError
+from jinja2 import Template, TemplateError
 from jinja2.exceptions import SecurityError
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import SandboxedEnvironment
 
 from turnstile.templates import sandbox
+from turnstile.templates.files import ModelFiles
 from turnstile.templates.sandbox import BoundedTemplate
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
 def render(source: str, **variables: Any) -> str:
@@ -86,3 +95,60 @@ def test_generation_tags_become_conditions_and_keep_their_signs() -> None:
 def test_tojson_takes_what_transformers_lets_it_take(arguments: str, written: str) -> None:
     source = f"{{{{ value | tojson({arguments}) }}}}"
     assert render(source, value={"b": "<é>", "a": [1]}) == written
+
+
+FAMILIES = [
+    "qwen3", "qwen3.5", "llama3.1", "deepseek-v3.1", "gpt-oss", "glm4.5", "qwen2.5", "qwen3-coder", "hermes3",
+    "kimi-k2", "gemma4", "smollm2",
+]  # fmt: skip
+
+
+def as_transformers_compiles(source: str) -> Template:
+    """The environment of transformers' `_compile_jinja_template`, without bounds."""
+
+    def raise_exception(message: str) -> None:
+        raise TemplateError(message)
+
+    def tojson(value: Any, **options: Any) -> str:
+        return json.dumps(value, **{"ensure_ascii": False, **options})
+
+    environment = SandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    environment.filters["tojson"] = tojson
+    environment.globals["raise_exception"] = raise_exception
+    return environment.from_string(source)
+
+
+@pytest.mark.families
+@pytest.mark.parametrize("name", FAMILIES)
+def test_bounds_change_no_text_of_a_real_template(family_files: Callable[[str], ModelFiles], name: str) -> None:
+    source = family_files(name).chat_template
+    function = {
+        "name": "f",
+        "description": "d",
+        "parameters": {"type": "object", "properties": {"a": {"type": "string"}}},
+    }
+    variables: dict[str, Any] = {
+        "messages": [
+            {"role": "system", "content": "s"},
+            {"role": "user", "content": "u"},
+            {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [
+                    {"id": "abcdefghi", "type": "function", "function": {"name": "f", "arguments": {"a": "b"}}}
+                ],
+            },
+            {"role": "tool", "content": "r", "tool_call_id": "abcdefghi", "name": "f"},
+        ],
+        "tools": [{"type": "function", "function": function}],
+        "add_generation_prompt": True,
+        "bos_token": "<s>",
+        "strftime_now": NOON.strftime,
+    }
+    try:
+        expected = as_transformers_compiles(source).render(copy.deepcopy(variables))
+    except TypeError:
+        # DeepSeek V3.1 joins the arguments to a text.
+        variables["messages"][2]["tool_calls"][0]["function"]["arguments"] = '{"a": "b"}'
+        expected = as_transformers_compiles(source).render(copy.deepcopy(variables))
+    assert render(source, **variables) == expected
