@@ -123,7 +123,8 @@ async def test_penalties_mean_the_same_in_pieces_as_in_one_request(real_engine, 
 
 async def test_a_schema_constrains_the_answer(real_engine, smollm_tokenizer, ask):
     ids = smollm_tokenizer.encode(QUESTION).tolist()
-    schema = '{"type":"object","properties":{"colour":{"enum":["red","blue"]}},"required":["colour"],"additionalProperties":false}'
+    properties = '"properties":{"colour":{"enum":["red","blue"]}},"required":["colour"],"additionalProperties":false'
+    schema = '{"type":"object",' + properties + "}"
     answered = await ask(real_engine, ids, Draw(seed=1, max_tokens=40, constraint=SchemaConstraint(schema)))
     text = b"".join(token for token in map(smollm_tokenizer.token_bytes, answered.ids) if not token.startswith(b"<|"))
     assert json.loads(text)["colour"] in ("red", "blue")

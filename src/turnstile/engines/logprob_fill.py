@@ -88,7 +88,7 @@ class Refill:
         letter = row.logprob
         if own is None or letter is None or letter < _LEAST_LOGPROB:
             return None
-        bias = tilt(row.top_logprobs, letter, temperature)
+        bias = tilt(row.top_logprobs, self._letter.token_id, letter, temperature)
         for attempt in range(_TILTED_TRIES):
             answer = await self._complete(self._body.tilted(before_S, self._letter.token_id, bias, attempt))
             entry = _entry_of(answer, self._letter.token_id)
@@ -98,11 +98,14 @@ class Refill:
         return None
 
 
-def tilt(row: Sequence[Candidate], letter: float, temperature: float) -> float:
-    """The logit bias that makes a token of raw log-probability `letter` likely, but not certain."""
-    weights = (entry.logprob / temperature for entry in row if entry.logprob is not None)
-    others = _log_sum(list(weights))
-    return temperature * (math.log(_TILTED_SHARE / (1 - _TILTED_SHARE)) + others - letter / temperature)
+def tilt(row: Sequence[Candidate], letter_id: int, letter: float, temperature: float) -> float:
+    """The logit bias that makes a token of raw log-probability `letter` as likely as is wanted.
+
+    A row that leaves out tokens makes it a little less likely than that.
+    Shapes: row [K], the likeliest tokens; at least one of them is another token.
+    """
+    others = [e.logprob / temperature for e in row if e.id != letter_id and e.logprob is not None]
+    return temperature * (math.log(_TILTED_SHARE / (1 - _TILTED_SHARE)) + _log_sum(others) - letter / temperature)
 
 
 def untilted(prob: float, bias: float, temperature: float) -> float:

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from turnstile.engines.wire import Wire
+from turnstile.errors import EngineError
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+
+
+class Script:
+    """A server of raw bytes: for each connection, what each request on it is answered with; b"" hangs up."""
+
+    def __init__(self, *connections):
+        self.connections = list(connections)
+        self.opened = 0
+        self.heads = []
+
+    async def __call__(self, reader, writer):
+        answers = self.connections[self.opened]
+        self.opened += 1
+        for answer in answers:
+            head = await reader.readuntil(b"\r\n\r\n")
+            self.heads.append(head)
+            length = next((line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")), b":0")
+            await reader.readexactly(int(length.partition(b":")[2]))
+            if not answer:
+                break
+            writer.write(answer)
+            await writer.drain()
+        writer.close()
+
+
+@asynccontextmanager
+async def wire_to(script, api_key=""):
+    server = await asyncio.start_server(script, "127.0.0.1", 0)
+    wire = Wire.open(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", api_key)
+    try:
+        yield wire
+    finally:
+        await wire.close()
+        server.close()
+        await server.wait_closed()
+
+
+async def test_a_reused_connection_that_gives_no_byte_is_tried_once_on_a_fresh_one():
+    script = Script([OK, b""], [OK])
+    async with wire_to(script) as wire:
+        await wire.get("/health")
+        answer = await wire.post("/completion", b"{}")
+    assert (answer.status, answer.body, script.opened) == (200, b"{}", 2)
+
+
+async def test_a_fresh_connection_that_gives_no_byte_is_a_failure_at_once():
+    script = Script([b""], [OK])
+    async with wire_to(script) as wire:
+        with pytest.raises(EngineError, match="broke the connection before its answer was whole") as caught:
+            await wire.post("/completion", b"{}")
+    assert (caught.value.code, caught.value.status, script.opened) == ("engine_unreachable", 502, 1)
+
+
+async def test_an_answer_that_breaks_off_is_a_failure_and_is_not_sent_again():
+    half = OK.replace(b"content-length: 2", b"content-length: 99")
+    script = Script([OK, half], [OK])
+    async with wire_to(script) as wire:
+        await wire.get("/health")
+        with pytest.raises(EngineError, match="broke the connection"):
+            await wire.post("/completion", b"{}")
+    assert script.opened == 1
+
+
+async def test_the_engines_key_is_sent_and_nothing_else_of_ours():
+    script = Script([OK])
+    async with wire_to(script, "secret") as wire:
+        await wire.post("/completion", b"{}")
+    assert b"authorization: bearer secret" in script.heads[0].lower()
+    assert b"cookie" not in script.heads[0].lower()
+
+
+async def test_an_address_that_moved_is_used_from_then_on():
+    first, second = Script([OK]), Script([OK])
+    async with wire_to(first) as wire, wire_to(second) as other:
+        wire.move_to(other.base_url)
+        await wire.get("/health")
+    assert (first.opened, second.opened) == (0, 1)
