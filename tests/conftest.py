@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from turnstile.config import Settings
+from turnstile.engines import tools_template
+from turnstile.engines.smollm import say_nothing
+from turnstile.server.local import serving
 from turnstile.templates.files import ModelFiles
+from turnstile.templates.tokenizer import Tokenizer
 
 FETCH = Path(__file__).parent / "families" / "fetch.py"
 FAMILY_FIXTURES = frozenset({"family", "family_files", "package_file"})
+STOPS = ("<|im_end|>", "<|eot_id|>", "<|end_of_text|>")
+"""Where the fake engine ends an answer, whatever the family."""
 
 
 class Families:
@@ -76,3 +87,95 @@ def family_files(family: Callable[[str], Path]) -> Callable[[str], ModelFiles]:
 def package_file() -> Callable[[str, str], Path]:
     """A file of a package of `tests/families/packages.py`, by the package's key and the file's name."""
     return cache(lambda package, name: FAMILIES.path(name, "--file", package, name))
+
+
+def by_path(name: str) -> Any:
+    """A module of `tests/fakes`, which is no package."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "fakes" / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def fakes() -> Any:
+    """The module of the fake llama.cpp server."""
+    return by_path("llamacpp_fake")
+
+
+@pytest.fixture(scope="session")
+def wires() -> Any:
+    """The module with the agent's and the runner's side of a server over the fake."""
+    return by_path("wired")
+
+
+@pytest.fixture(scope="session")
+def tools_folder(family: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SmolLM2's tokenizer with the ChatML template that has tools: the smallest model folder that can do everything."""
+    folder = tmp_path_factory.mktemp("smollm2-tools")
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        (folder / name).write_bytes((family("smollm2") / name).read_bytes())
+    (folder / "chat_template.jinja").write_text(tools_template(), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tokenizers_of() -> Callable[[Path], Tokenizer]:
+    """A model folder's tokenizer, read once."""
+    return cache(lambda folder: Tokenizer.from_json((folder / "tokenizer.json").read_text(encoding="utf-8")))
+
+
+@pytest.fixture(scope="session")
+def wire_up(
+    fakes: Any, wires: Any, tokenizers_of: Callable[[Path], Tokenizer], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Any]:
+    """Starts a Turnstile over a fake engine of its own: a context manager that gives both, with any setting replaced."""
+
+    @contextmanager
+    def wire_up(folder: Path, stops: Iterable[str], **changes: object) -> Generator[Any]:
+        tokenizer = tokenizers_of(folder)
+        special = frozenset(token.id for token in tokenizer.added if token.special)
+        eos = frozenset(found for stop in stops if (found := tokenizer.id_of(stop)) is not None)
+        fake = fakes.LlamaFake(wires.Rows(tokenizer), special=special, eos=eos, model="m")
+        with fake.in_thread() as url:
+            plain = Settings(engine=url, tokenizer=folder, store=tmp_path_factory.mktemp("store"), port=0, grace_s=0.3)
+            with (
+                serving(msgspec.structs.replace(plain, **changes), say_nothing) as turnstile,
+                wires.wire(fake, tokenizer, turnstile) as wired,
+            ):
+                yield wired
+
+    return wire_up
+
+
+@pytest.fixture(scope="session")
+def _wired_once(
+    wire_up: Callable[..., Any], family: Callable[[str], Path], tools_folder: Path
+) -> Iterator[Callable[..., Any]]:
+    with ExitStack() as stack:
+
+        @cache
+        def once(name: str) -> Any:
+            folder = tools_folder if name == "smollm2-tools" else family(name)
+            return stack.enter_context(wire_up(folder, STOPS))
+
+        yield once
+
+
+@pytest.fixture
+def wired(_wired_once: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """A Turnstile over the wire fake, started once for each family: `wired("qwen3")`, or `wired()` for a small one."""
+    used: set[Any] = set()
+
+    def wired(name: str = "smollm2-tools") -> Any:
+        found = _wired_once(name)
+        found.fake.token_delay_s = 0.0
+        used.add(found)
+        return found
+
+    yield wired
+    for each in used:
+        assert each.fake.is_spent, "the test left answers or faults that nothing asked for"

@@ -26,6 +26,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import enum
+import heapq
 import json
 import math
 import threading
@@ -94,14 +95,22 @@ class LlamaFake:
     requests: list[dict[str, Any]] = field(default_factory=list)
     aborted: int = 0
     connections: int = 0
+    begun: int = 0
+    """New prompts, continuations left out."""
     _scripted: deque[list[int]] = field(default_factory=deque)
     _running: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
     _busy: set[int] = field(default_factory=set)
     _normaliser: dict[float, float] = field(default_factory=dict)
+    _likeliest: dict[int, list[int]] = field(default_factory=dict)
 
     def script(self, *answers: Sequence[int]) -> None:
         """Answer the next new prompts with these ids, one after the other."""
         self._scripted.extend(list(answer) for answer in answers)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no scripted answer and no fault is left."""
+        return not self._scripted and not self.faults
 
     def logprob(self, token: int, temperature: float = 1.0) -> float:
         """Natural log of the probability of an id, in any place."""
@@ -259,6 +268,7 @@ class LlamaFake:
         if not (start and done and prompt[: len(start)] == start and self._covers(whole, done)):
             whole = self._scripted.popleft() if self._scripted else self._made_up(prompt)
             start, done = prompt, []
+            self.begun += 1
             self._running[slot] = (start, whole)
         room = self.context - len(prompt)
         tokens: list[int] = []
@@ -313,13 +323,18 @@ class LlamaFake:
         return entries
 
     def _entry(self, body: dict[str, Any], token: int) -> dict[str, Any]:
-        ranked = sorted(range(len(self.token_bytes)), key=self.logit, reverse=True)[: body["n_probs"]]
+        ranked = self._ranked(body["n_probs"])
         named = {"id": token, "token": self._shown(token), "bytes": list(self.token_bytes[token])}
         if not body.get("post_sampling_probs"):
             top = [{"id": one, "token": self._shown(one), "logprob": self.logprob(one)} for one in ranked]
             return {**named, "logprob": self.logprob(token), "top_logprobs": top}
         top = [{"id": one, "token": self._shown(one), "prob": self._prob(body, one)} for one in ranked]
         return {**named, "prob": self._prob(body, token), "top_probs": top}
+
+    def _ranked(self, count: int) -> list[int]:
+        if count not in self._likeliest:
+            self._likeliest[count] = heapq.nlargest(count, range(len(self.token_bytes)), key=self.logit)
+        return self._likeliest[count]
 
     def _prob(self, body: dict[str, Any], token: int) -> float:
         temperature = body["temperature"] or 1.0
