@@ -16,7 +16,7 @@ import msgspec
 from turnstile.conversation import ToolSpec
 from turnstile.generation import Cut, Note
 from turnstile.parsing.formats import ReasoningMarkers
-from turnstile.parsing.markers import WHITESPACE, first_hit, held_from, without_trailing_space
+from turnstile.parsing.markers import WHITESPACE, Markers, without_trailing_space
 from turnstile.parsing.toolcalls.base import NotACall, Place, RawCall, Section, ToolCallFormat, Unfinished
 from turnstile.reasons import NoteCode
 
@@ -80,7 +80,9 @@ class AnswerReader:
         self._mode = _Mode.ANSWER
         self._since = _Since.START
         self._pending = ""
-        self._anywhere = grammar.openers(Place.ANYWHERE)
+        self._anywhere = Markers(grammar.openers(Place.ANYWHERE))
+        closing = (grammar.reasoning.closing,) if grammar.reasoning else ()
+        self._in_reasoning = Markers((*closing, *self._anywhere.texts))
         self._thought = False
         self._opened_by_prompt = False
         self._held: list[str] = []
@@ -166,7 +168,7 @@ class AnswerReader:
             case _Since.CALL:
                 return grammar.openers(Place.ANYWHERE, Place.FIRST, Place.AFTER_CALL)
             case _Since.CONTENT:
-                return self._anywhere
+                return self._anywhere.texts
 
     def _read_start(self) -> bool:
         text = self._pending
@@ -187,7 +189,7 @@ class AnswerReader:
 
     def _read_content(self) -> bool:
         text = self._pending
-        hit = first_hit(text, self._anywhere)
+        hit = self._anywhere.first_hit(text)
         if hit:
             end = without_trailing_space(text, hit.start)
             self._out_content.append(text[:end])
@@ -196,7 +198,7 @@ class AnswerReader:
             return True
         end = len(text)
         if self._anywhere:
-            end = without_trailing_space(text, held_from(text, self._anywhere))
+            end = without_trailing_space(text, self._anywhere.held_from(text))
         self._out_content.append(text[:end])
         self._pending = text[end:]
         return False
@@ -225,8 +227,8 @@ class AnswerReader:
                 return True
             if markers.opening.startswith(text):
                 return False
-        hit = first_hit(text, (markers.closing, *self._anywhere))
-        end = hit.start if hit else held_from(text, (markers.closing, *self._anywhere))
+        hit = self._in_reasoning.first_hit(text)
+        end = hit.start if hit else self._in_reasoning.held_from(text)
         end = without_trailing_space(text, end)
         self._think(text[:end])
         self._pending = text[end:]
@@ -249,11 +251,10 @@ class AnswerReader:
         if not self._hold_pending((markers.closing,)):
             return False
         text = "".join(self._held)
-        hit = first_hit(text, (markers.closing,))
-        assert hit
+        close = text.index(markers.closing)
         self.notes.append(Note(NoteCode.TOOL_SECTION_WITHOUT_CALL, "inside the reasoning"))
-        self._think((self._lead + text[: hit.start]).rstrip(WHITESPACE)[self._hidden :])
-        self._mode, self._since, self._pending = _Mode.ANSWER, _Since.REASONING, text[hit.end :]
+        self._think((self._lead + text[:close]).rstrip(WHITESPACE)[self._hidden :])
+        self._mode, self._since, self._pending = _Mode.ANSWER, _Since.REASONING, text[close + len(markers.closing) :]
         self._held, self._hidden = [], 0
         return True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-from turnstile.parsing.markers import held_from
+from turnstile.parsing.markers import Markers
 
 
 @final
@@ -17,7 +17,7 @@ class StopFilter:
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         """Look for these; empty strings are none."""
-        self._stops = tuple(stop for stop in stops if stop)
+        self._stops = Markers(stops)
         self._held: str = ""
         self.matched: str = ""
         """The stop string that ended the text; empty while none has."""
@@ -29,12 +29,12 @@ class StopFilter:
         if self.matched:
             return ""
         text = self._held + text
-        ends = [(start + len(stop), start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
-        if ends:
-            _, start, self.matched = min(ends)
+        if self._stops.first_hit(text):
+            found = ((text.find(stop), stop) for stop in self._stops.texts)
+            _, start, self.matched = min((start + len(stop), start, stop) for start, stop in found if start >= 0)
             self._held = ""
             return text[:start]
-        cut = held_from(text, self._stops)
+        cut = self._stops.held_from(text)
         self._held = text[cut:]
         return text[:cut]
 
