@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -28,6 +29,8 @@ from turnstile.journal import (
 )
 from turnstile.reasons import DiscardReason, FailReason, RootReason
 from turnstile.tokens import IdRun, LogprobRun, SegmentKind, tile
+from turnstile.trajectory.format import decode_line
+from turnstile.trajectory.validate import validate
 
 ROOT = [1, 10, 11, 2, 3, 1, 20]
 FIRST = [30, 31, 40, 2]
@@ -221,6 +224,22 @@ def damaged() -> Callable[..., dict[str, Any]]:
         return fields
 
     return damage
+
+
+@pytest.fixture
+def lines_of() -> Callable[[dict[str, Any]], list[str]]:
+    """What `validate` says of a rollout given as JSON, a line a violation."""
+
+    def lines(fields: dict[str, Any]) -> list[str]:
+        return [str(violation) for violation in validate(decode_line(json.dumps(fields).encode()))]
+
+    return lines
+
+
+@pytest.fixture
+def codes_of(lines_of) -> Callable[[dict[str, Any]], set[str]]:
+    """The codes among those lines."""
+    return lambda fields: {line.split()[0] for line in lines_of(fields)}
 
 
 class Journal:

@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from turnstile.errors import CallerError, StoreError
@@ -74,18 +72,6 @@ def test_jsonl_and_parquet_convert_both_ways_without_loss(tmp_path, example):
     assert json.loads((tmp_path / "c.jsonl").read_text())["shiny"] == [1]
 
 
-def test_a_parquet_file_says_what_it_is_and_has_row_groups_of_64(tmp_path, rollout):
-    path = tmp_path / "a.parquet"
-    write(path, several(rollout, 65))
-    with pq.ParquetFile(path) as file:
-        assert file.num_row_groups == 2
-        assert file.schema_arrow.metadata == {
-            b"turnstile.format": b"turnstile.rollout",
-            b"turnstile.format_version": b"1.0",
-        }
-        assert file.schema_arrow.field("sequences").type.value_type.field("token_ids").type == pa.list_(pa.int32())
-
-
 def test_a_missing_file_and_a_foreign_name_are_refused(tmp_path):
     with pytest.raises(CallerError, match="is no file"):
         list(read(tmp_path / "none.jsonl"))
@@ -118,23 +104,3 @@ def test_a_cut_file_is_told_apart_from_a_short_one(tmp_path, rollout, ending):
     last = list(records(path))[-1]
     assert isinstance(last, Unreadable)
     assert last.code == "E101"
-
-
-def test_a_parquet_file_of_something_else_is_refused(tmp_path):
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"x": [1]}), path)
-    (found,) = records(path)
-    assert found.code == "E102"
-
-
-def test_a_parquet_record_that_lacks_a_column_is_named(tmp_path, rollout):
-    path = tmp_path / "a.parquet"
-    write(path, [rollout])
-    table = pq.read_table(path)
-    pq.write_table(table.drop_columns(["status"]), path)
-    (found,) = records(path)
-    assert (found.code, found.place, found.problem) == (
-        "E103",
-        "record 1",
-        "field of the rollout: object missing required field status",
-    )

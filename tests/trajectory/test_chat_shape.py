@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from turnstile.conversation import Message, Role, Text, ToolCall
+from turnstile.trajectory.chat_shape import Shelf, chat_message
+
+
+def test_an_answer_with_a_call_has_no_content_and_keeps_its_arguments_as_written():
+    message = Message(Role.ASSISTANT, reasoning="hm", calls=(ToolCall("t1", "add", '{"a": 2,"b":'),))
+    assert chat_message(message) == {
+        "role": "assistant",
+        "reasoning_content": "hm",
+        "content": None,
+        "tool_calls": [{"id": "t1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2,"b":'}}],
+    }
+
+
+def test_a_tool_message_names_its_call():
+    message = Message(Role.TOOL, (Text("4"),), call_id="t1", name="add")
+    assert chat_message(message) == {"role": "tool", "name": "add", "tool_call_id": "t1", "content": "4"}
+
+
+def test_several_texts_stay_apart():
+    shaped = chat_message(Message(Role.USER, (Text("a"), Text("b"))))
+    assert shaped["content"] == [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+
+
+def test_equal_messages_and_tool_lists_have_one_index():
+    shelf = Shelf()
+    message = Message(Role.USER, (Text("a"),))
+    assert [shelf.message(message), shelf.message(Message(Role.USER)), shelf.message(message)] == [0, 1, 0]
+    assert [shelf.tools(('{"a":1}',)), shelf.tools(()), shelf.tools(('{"a":1}',))] == [0, None, 0]
+    assert shelf.tool_lists == (({"a": 1},),)
+    assert shelf.messages == ({"role": "user", "content": "a"}, {"role": "user", "content": ""})

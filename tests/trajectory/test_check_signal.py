@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("code", "path", "value"),
+    [
+        ("W801", ("reward",), None),
+        ("W804", ("samplings", 0, "top_p"), 0.9),
+        ("W804", ("samplings", 0, "top_k"), 20),
+        ("W804", ("samplings", 0, "min_p"), 0.1),
+        ("W805", ("sequences", 0, "segments", 2, "policy_version_min"), 5),
+    ],
+)
+def test_what_a_trainer_may_stumble_over_is_a_warning(damaged, codes_of, code, path, value):
+    assert code in codes_of(damaged(*path, value=value))
+
+
+def test_raw_numbers_at_another_temperature_are_a_warning(example, lines_of):
+    example["samplings"][0]["temperature"] = 0.7
+    for call in example["calls"]:
+        call["logprobs_mode"] = "raw"
+    assert lines_of(example) == [
+        "W804 ro-0001 - 0 trainer will recompute another distribution: temperature is not in raw log-probabilities"
+    ]

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from turnstile.generation import Forked, NodeRef
+from turnstile.reasons import DiscardReason, ForkReason, IncompleteReason
+from turnstile.trajectory.fates import Fates
+
+ROOT = [1, 10, 11, 20]
+
+
+def leaves(journal):
+    return [str(leaf.ref) for leaf in Fates(journal.forest()).leaves]
+
+
+def test_a_completion_that_none_keeps_whole_is_a_leaf(journal):
+    first = journal.turn("a", ROOT, [30, 2])
+    journal.turn("b", [3, 50, 20], [60, 2], first)
+    journal.turn("c", [3, 51, 20], [70, 2], first)
+    assert leaves(journal) == ["b", "c"]
+
+
+def test_a_completion_whose_end_every_child_cuts_off_is_a_leaf_too(journal):
+    first = journal.turn("a", ROOT, [30, 2])
+    journal.turn("b", [9, 50, 20], [60, 2], first, cut=1, history=Forked(ForkReason.STOP_MISMATCH))
+    assert leaves(journal) == ["a", "b"]
+
+
+def test_what_was_discarded_extends_nothing(journal):
+    first = journal.turn("a", ROOT, [30, 2])
+    journal.turn("b", [3, 50, 20], [60, 2], first)
+    journal.undelivered("b")
+    assert leaves(journal) == ["a"]
+
+
+def test_a_whole_completion_before_an_incomplete_one_is_a_leaf_too(journal):
+    first = journal.turn("a", ROOT, [30, 2])
+    journal.turn("b", [3, 50, 20], [60], first, incomplete=(IncompleteReason.STOP_UNKNOWN,))
+    fates = Fates(journal.forest())
+    assert [str(leaf.ref) for leaf in fates.leaves] == ["a", "b"]
+    assert fates.owners == {NodeRef("a"): 0, NodeRef("b"): 1}
+
+
+def test_sequences_stand_in_the_order_in_which_their_last_calls_started(journal):
+    first = journal.turn("a", ROOT, [30, 2])
+    journal.start("b", [3, 50, 20], first)
+    journal.turn("c", [3, 51, 20], [70, 2], first)
+    journal.commit("b", journal.choice("b", [60, 2]))
+    assert leaves(journal) == ["b", "c"]
+
+
+def test_the_word_for_a_discard_is_the_journals(journal):
+    journal.turn("a", ROOT, [30, 2])
+    journal.undelivered("a")
+    assert Fates(journal.forest()).discarded == {NodeRef("a"): DiscardReason.CLIENT_GONE}

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from turnstile.generation import Cut, Note, Rerendered
+from turnstile.journal import CallFailed, CallRejected
+from turnstile.reasons import FailReason, NoteCode, RerenderReason
+from turnstile.trajectory.assemble import assemble
+
+ROOT = [1, 10, 11, 20]
+
+
+def extra(journal):
+    return assemble(journal.forest()).extra
+
+
+def test_a_plain_call_has_nothing_to_say_but_how_it_was_bridged(journal):
+    first = journal.turn("a", ROOT, [30, 2])
+    journal.turn("b", [3, 50, 20], [60, 2], first)
+    assert extra(journal)["turnstile.calls"] == {"b": {"bridge": "sentinel"}}
+
+
+def test_notes_of_the_prompt_and_of_the_answer_stand_together(journal):
+    journal.start("a", ROOT, notes=(Note(NoteCode.MATCH_AMBIGUOUS, "2 nodes"),))
+    journal.commit("a", journal.choice("a", [30], notes=(Note(NoteCode.CUT_IN_CALL),), cut=Cut.CALL, stop_string="x"))
+    assert extra(journal)["turnstile.calls"]["a"] == {
+        "notes": [{"code": "match_ambiguous", "detail": "2 nodes"}, {"code": "cut_in_call"}],
+        "cut": "call",
+        "stop_string": "x",
+    }
+
+
+def test_a_rerender_says_why(journal):
+    journal.turn("a", ROOT, [30, 2])
+    journal.turn("b", ROOT, [31, 2], history=Rerendered(RerenderReason.TEMPLATE_ERROR, "no user message"))
+    assert extra(journal)["turnstile.calls"]["b"] == {"rerender": "no user message", "nearest_call": "a"}
+
+
+def test_requests_that_were_never_planned_and_calls_after_the_end_are_listed(journal):
+    journal.records.append(CallFailed("ro", "", journal.now(), FailReason.REFUSED, "no messages", status=400))
+    journal.finish()
+    journal.records.append(CallRejected("ro", journal.now(), "closed"))
+    found = extra(journal)
+    assert found["turnstile.refused"] == [
+        {"at": "2026-12-01T00:00:01.000000Z", "reason": "refused", "problem": "no messages", "status": 400}
+    ]
+    assert found["turnstile.rejected"] == [{"at": "2026-12-01T00:00:03.000000Z", "reason": "closed"}]
