@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import copy
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +57,13 @@ def test_modes_that_differ_within_a_file_are_a_warning(tmp_path, example):
 def test_a_file_that_is_not_there_is_refused():
     with pytest.raises(CallerError, match="is no file"):
         list(validate_file("nowhere.jsonl"))
+
+
+def test_every_code_has_its_place_in_the_reference():
+    root = Path(__file__).parents[2]
+    source = "".join(path.read_text() for path in (root / "src/turnstile/trajectory").glob("*.py"))
+    given = set(re.findall(r'"([EW][1-8]\d\d)"', source))
+    listed = set(
+        re.findall(r"^\| ([EW]\d{3}) \|", (root / "docs/reference/validate-codes.md").read_text(), re.MULTILINE)
+    )
+    assert given == listed
