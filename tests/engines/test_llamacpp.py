@@ -287,6 +287,15 @@ async def test_no_more_answers_are_sampled_at_once_than_there_are_slots(engine, 
     assert {body["id_slot"] for body in fake.requests} == {0, 1}
 
 
+async def test_a_server_that_empties_idle_slots_is_left_to_choose_slots_itself(engine, fake, vocabulary, ask):
+    fake.empties_idle_slots = True
+    scripted = [*vocabulary.spell(LONG), EOS]
+    fake.script(scripted)
+    assert (await ask(engine, [5] * 100)).ids == scripted
+    assert fake.requests[0]["id_slot"] == fake.requests[1]["id_slot"] == 0
+    assert {body["id_slot"] for body in fake.requests[2:]} == {-1}
+
+
 async def test_a_server_that_is_down_is_named_with_a_remedy():
     with pytest.raises(EngineError, match=r"No engine answers at http://127\.0\.0\.1:9") as caught:
         await LlamaServer.open("http://127.0.0.1:9")

@@ -13,8 +13,8 @@ It imports nothing of Turnstile. Load it by its path (`importlib.util.spec_from_
     fake.aborted                                 # requests whose client went away before the answer
 
 Answers may be fetched in pieces: a prompt that is an earlier prompt and the beginning of its answer, on the same
-`id_slot`, is continued, and a prompt that is neither starts a new answer. An answer that does not end in an eos id
-goes on with the last id until `n_predict`.
+`id_slot` or on any slot if it names none, is continued, and a prompt that is neither starts a new answer. An answer
+that does not end in an eos id goes on with the last id until `n_predict`.
 
 Every place has the same made-up distribution: the logit of id i is `logit(i)`. So each log-probability is known:
 `fake.logprob(i, temperature)`. A token that leaves the text of its request inside a character has no entry, as in
@@ -89,6 +89,8 @@ class LlamaFake:
     chat_template: str = ""
     token_delay_s: float = 0.0
     slow_s: float = 0.3
+    empties_idle_slots: bool = False
+    """As a server with one cache for all slots does: a slot that is named has lost its cache."""
     logit: Callable[[int], float] = lambda token: -(token % 13) / 2
     answer: Answer | None = None
     faults: deque[Fault] = field(default_factory=deque)
@@ -227,7 +229,7 @@ class LlamaFake:
         if forced is not None or tilted:
             reply = self._reply(body, [forced if forced is not None else body["logit_bias"][0][0]], "limit")
         else:
-            tokens, ended = self._next(slot, prompt, max(1, body["n_predict"]))
+            tokens, ended = self._next(body.get("id_slot", -1), prompt, max(1, body["n_predict"]))
             await asyncio.sleep(self.token_delay_s * len(tokens))
             reply = self._reply(body, tokens, "eos" if ended else "limit")
         return await _sent(request, _spoiled(reply, fault, len(self.token_bytes)), fault)
@@ -262,14 +264,22 @@ class LlamaFake:
             )
         return None
 
+    def _held_by(self, id_slot: int) -> list[tuple[list[int], list[int]]]:
+        if id_slot < 0:
+            return list(self._running.values())
+        return [held for slot, held in self._running.items() if slot == id_slot % self.slots]
+
     def _next(self, slot: int, prompt: list[int], count: int) -> tuple[list[int], bool]:
-        start, whole = self._running.get(slot, ([], []))
-        done = prompt[len(start) :]
-        if not (start and done and prompt[: len(start)] == start and self._covers(whole, done)):
+        # A request that names no slot goes to the one that holds its beginning, as in the real server.
+        for start, whole in self._held_by(slot):
+            done = prompt[len(start) :]
+            if done and prompt[: len(start)] == start and self._covers(whole, done):
+                break
+        else:
             whole = self._scripted.popleft() if self._scripted else self._made_up(prompt)
             start, done = prompt, []
             self.begun += 1
-            self._running[slot] = (start, whole)
+            self._running[slot % self.slots] = (start, whole)
         room = self.context - len(prompt)
         tokens: list[int] = []
         while len(tokens) < min(count, room):
@@ -305,13 +315,16 @@ class LlamaFake:
             "stop_type": stop_type,
             "stopping_word": "",
             "tokens_cached": len(prompt) + len(tokens) - 1,
-            "timings": {"cache_n": max(0, len(prompt) - 1), "prompt_n": 1},
+            "timings": {"cache_n": 0 if self._is_emptied(body) else max(0, len(prompt) - 1)},
             "completion_probabilities": self._entries(body, tokens),
         }
         wanted = body.get("response_fields")
         if not wanted:
             return reply
         return {path.rpartition("/")[2]: _at(reply, path) for path in wanted}
+
+    def _is_emptied(self, body: dict[str, Any]) -> bool:
+        return self.empties_idle_slots and body.get("id_slot", -1) >= 0
 
     def _entries(self, body: dict[str, Any], tokens: list[int]) -> list[dict[str, Any]]:
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from turnstile.engines.base import Capabilities
 from turnstile.engines.llamacpp_request import RequestBody
-from turnstile.engines.llamacpp_run import Run
+from turnstile.engines.llamacpp_run import Ground, Run
 from turnstile.engines.llamacpp_shapes import Completion, Models, Props, broken, read
 from turnstile.engines.llamacpp_slots import SlotPool
 from turnstile.engines.logprob_fill import Letter
@@ -91,10 +91,9 @@ class LlamaCpp:
 
     def __init__(self, server: LlamaServer, vocabulary: Vocabulary, seeds: Callable[[], int]) -> None:
         self._server = server
-        self._vocabulary = vocabulary
         self._seeds = seeds
         self._slots = SlotPool(server.capabilities.concurrency or 1)
-        self._letter = Letter(vocabulary)
+        self._ground = Ground(self._complete, vocabulary, Letter(vocabulary), server.capabilities.context_length)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -107,11 +106,8 @@ class LlamaCpp:
         Raises: EngineError; CallerError `context_length_exceeded`.
         """
         seed = self._seeds() if draw.seed is None else draw.seed
-        async with self._slots.lease(draw.affinity) as slot:
-            prompt_T = prompt.ids_T
-            body = RequestBody(prompt_T, draw, slot, seed)
-            run = Run(self._complete, self._vocabulary, self._letter, body, draw)
-            run.expect(len(prompt_T), self.capabilities.context_length)
+        async with self._slots.lease(draw.affinity) as lease:
+            run = Run(self._ground, RequestBody(prompt.ids_T, draw, lease, seed), draw)
             if isinstance(draw.constraint, Free):
                 await run.in_segments(emit)
             else:

@@ -10,12 +10,21 @@ from typing import assert_never
 
 import msgspec
 
+from turnstile.engines.llamacpp_slots import Lease
 from turnstile.generation import Constraint, Draw, Free, GrammarConstraint, LogprobsMode, SchemaConstraint
 from turnstile.tokens import IdRun
 
 _CERTAIN = 1000.0
-_ALWAYS = ("tokens", "stop_type", "tokens_predicted", "tokens_evaluated", "truncated", "completion_probabilities")
-_FIRST = (*_ALWAYS, "timings/cache_n", "generation_settings")
+_ALWAYS = (
+    "tokens",
+    "stop_type",
+    "tokens_predicted",
+    "tokens_evaluated",
+    "truncated",
+    "completion_probabilities",
+    "timings/cache_n",
+)
+_FIRST = (*_ALWAYS, "generation_settings")
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -94,13 +103,23 @@ def samplers(draw: Draw) -> tuple[str, ...]:
 class RequestBody:
     """The bodies of one draw; the prompt is written as JSON once."""
 
-    def __init__(self, prompt_T: IdRun, draw: Draw, slot: int, seed: int) -> None:
+    def __init__(self, prompt_T: IdRun, draw: Draw, lease: Lease, seed: int) -> None:
         self._prompt = _joined(prompt_T.tolist())
         self._prompt_length = len(prompt_T)
         self._draw = draw
-        self._slot = slot
+        self._lease = lease
         self._seed = seed
         self._mode = logprobs_mode(draw)
+
+    @property
+    def prompt_length(self) -> int:
+        """Ids in the prompt."""
+        return self._prompt_length
+
+    @property
+    def lease(self) -> Lease:
+        """The slot that the requests go to."""
+        return self._lease
 
     def sample(self, sampled_S: list[int], count: int) -> bytes:
         """Sample up to `count` more ids behind those sampled so far."""
@@ -108,7 +127,7 @@ class RequestBody:
         request = _Request(
             n_predict=count,
             seed=segment_seed(self._seed, draw.choice, len(sampled_S)),
-            id_slot=self._slot,
+            id_slot=self._lease.id_slot,
             n_probs=max(1, draw.top_logprobs),
             post_sampling_probs=self._mode is LogprobsMode.PROCESSED,
             response_fields=_ALWAYS if sampled_S else _FIRST,
@@ -130,12 +149,12 @@ class RequestBody:
 
         `forced_id` is sampled whatever the model thinks; the bias that does it does not show in the numbers.
         """
-        request = _one_token(self._slot, entries, 1.0, (forced_id, _CERTAIN))
+        request = _one_token(self._lease.id_slot, entries, 1.0, (forced_id, _CERTAIN))
         return self._written(sampled_S, request)
 
     def tilted(self, sampled_S: list[int], token_id: int, bias: float, attempt: int) -> bytes:
         """Sample one token at the draw's temperature with one token made likelier; the bias shows in its number."""
-        request = _one_token(self._slot, 1, self._draw.temperature, (token_id, bias))
+        request = _one_token(self._lease.id_slot, 1, self._draw.temperature, (token_id, bias))
         request = msgspec.structs.replace(request, post_sampling_probs=True, seed=attempt)
         return self._written(sampled_S, request)
 

@@ -25,21 +25,27 @@ _NO_LIMIT = 1 << 20
 _PROBABILITY_SLACK = 1e-4
 
 
+class Ground(msgspec.Struct, frozen=True):
+    """What all completions of an engine stand on."""
+
+    complete: Complete
+    vocabulary: Vocabulary
+    letter: Letter
+    context_length: int | None
+
+
 class Run:
     """The state of one completion. One of `in_segments` and `at_once` is awaited once, then `generation` is read."""
 
-    def __init__(
-        self, complete: Complete, vocabulary: Vocabulary, letter: Letter, body: RequestBody, draw: Draw
-    ) -> None:
-        self._complete = complete
-        self._vocabulary = vocabulary
-        self._refill = Refill(complete, body, letter)
+    def __init__(self, ground: Ground, body: RequestBody, draw: Draw) -> None:
+        self._complete = ground.complete
+        self._vocabulary = ground.vocabulary
+        self._context_length = ground.context_length
+        self._refill = Refill(ground.complete, body, ground.letter)
         self._body = body
         self._draw = draw
         self._mode = logprobs_mode(draw)
-        self._scan = StopScan(draw, vocabulary)
-        self._prompt_length = 0
-        self._context_length: int | None = None
+        self._scan = StopScan(draw, ground.vocabulary)
         self._ids: list[int] = []
         self._logprobs: list[float | None] = []
         self._first: Completion | None = None
@@ -48,11 +54,6 @@ class Run:
         self._filled = 0
         self._sampled_again = 0
         self._trimmed = 0
-
-    def expect(self, prompt_length: int, context_length: int | None) -> None:
-        """Say what the engine is to report."""
-        self._prompt_length = prompt_length
-        self._context_length = context_length
 
     async def in_segments(self, emit: Emit) -> None:
         """Sample in short requests, each behind what the earlier ones gave."""
@@ -100,7 +101,7 @@ class Run:
             finish=finish,
             engine_finish_reason=label,
             usage=Usage(
-                prompt_tokens=first.tokens_evaluated if first else self._prompt_length,
+                prompt_tokens=first.tokens_evaluated if first else self._body.prompt_length,
                 completion_tokens=len(self._ids),
                 cached_tokens=first.cache_n if first else None,
             ),
@@ -116,32 +117,16 @@ class Run:
         if self._draw.max_tokens is not None:
             limits.append(self._draw.max_tokens - len(self._ids))
         if self._context_length is not None and (self._ids or size == _NO_LIMIT):
-            limits.append(self._context_length - self._prompt_length - len(self._ids))
+            limits.append(self._context_length - self._body.prompt_length - len(self._ids))
         return min(limits)
 
     async def _sample(self, count: int) -> Completion:
         answer = await self._complete(self._body.sample(self._ids, count))
         self._requests += 1
-        expected = self._prompt_length + len(self._ids)
-        if answer.tokens_evaluated != expected:
-            raise EchoMismatch(
-                f"llama.cpp ran {answer.tokens_evaluated} prompt tokens, and {expected} were sent",
-                remedy="Nothing was recorded; check that no other proxy stands before the engine",
-            )
-        if not answer.tokens or len(answer.tokens) > count:
-            raise broken(f"`tokens` has {len(answer.tokens)} ids where 1 to {count} were asked for")
-        if answer.tokens_predicted != len(answer.tokens):
-            raise broken(f"`tokens_predicted` is {answer.tokens_predicted} and `tokens` has {len(answer.tokens)} ids")
-        if len(answer.completion_probabilities) > len(answer.tokens):
-            raise broken(
-                f"`completion_probabilities` has {len(answer.completion_probabilities)} entries"
-                f" for {len(answer.tokens)} `tokens`"
-            )
-        if answer.stop_type not in ("eos", "limit"):
-            raise broken(f"`stop_type` is {answer.stop_type!r}, and neither a stop string nor a stream was asked for")
-        for at, token in enumerate(answer.tokens):
-            if not 0 <= token < self._vocabulary.size:
-                raise broken(f"`tokens[{at}]` is {token}, and the vocabulary has {self._vocabulary.size} ids")
+        prompt_length = self._body.prompt_length + len(self._ids)
+        _check(answer, prompt_length, count, self._vocabulary.size)
+        if self._ids and answer.cache_n is not None and answer.cache_n < prompt_length // 2:
+            self._body.lease.found_empty()
         self._first = self._first or answer
         return answer
 
@@ -229,6 +214,28 @@ class _SamplerEcho(msgspec.Struct, frozen=True):
     sampled_again: int
     """Tokens that were dropped and sampled anew, so that the first token of a character ends a request."""
     settings: msgspec.Raw
+
+
+def _check(answer: Completion, prompt_length: int, count: int, vocab_size: int) -> None:
+    """Raises: EchoMismatch or EngineError `engine_broken`, naming the field, if the answer cannot be true."""
+    tokens = answer.tokens
+    entries = answer.completion_probabilities
+    if answer.tokens_evaluated != prompt_length:
+        raise EchoMismatch(
+            f"llama.cpp ran {answer.tokens_evaluated} prompt tokens, and {prompt_length} were sent",
+            remedy="Check that nothing between Turnstile and the engine changes requests",
+        )
+    if not 1 <= len(tokens) <= count:
+        raise broken(f"`tokens` has {len(tokens)} ids where 1 to {count} were asked for")
+    if answer.tokens_predicted != len(tokens):
+        raise broken(f"`tokens_predicted` is {answer.tokens_predicted} and `tokens` has {len(tokens)} ids")
+    if len(entries) > len(tokens):
+        raise broken(f"`completion_probabilities` has {len(entries)} entries for {len(tokens)} `tokens`")
+    if answer.stop_type not in ("eos", "limit"):
+        raise broken(f"`stop_type` is {answer.stop_type!r}, and neither a stop string nor a stream was asked for")
+    at = next((at for at, token in enumerate(tokens) if not 0 <= token < vocab_size), None)
+    if at is not None:
+        raise broken(f"`tokens[{at}]` is {tokens[at]}, and the vocabulary has {vocab_size} ids")
 
 
 def _alternatives(entry: ProbabilityEntry | None) -> tuple[Candidate, ...]:
