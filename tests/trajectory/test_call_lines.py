@@ -78,3 +78,10 @@ def test_a_rerender_says_where_it_leaves_what_was_held(journal):
     journal.turn("b", [*ROOT, 30, 9, 20], [60, 2], history=Rerendered(RerenderReason.CLOSING_MISMATCH, "tail"))
     call = assemble(journal.forest()).calls[1]
     assert (call.parent, call.fork_at, call.history_reason) == (None, 5, "closing_mismatch")
+
+
+def test_a_parent_whose_end_was_cut_off_on_the_way_is_no_parent(journal):
+    first = journal.turn("a", [1], [30, 31, 2])
+    second = journal.turn("b", [3, 4], [], first, cut=1, history=Forked(ForkReason.STOP_MISMATCH))
+    journal.turn("c", [5], [60, 2], second, cut=1, history=Forked(ForkReason.CONTINUED))
+    assert [call.parent for call in assemble(journal.forest()).calls] == [None, None, None]

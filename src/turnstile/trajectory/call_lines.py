@@ -129,7 +129,10 @@ class CallLines:
     def _parent(self, started: CallStarted) -> int | None:
         """The line of the deepest completion all of whose ids the prompt keeps."""
         node = None if started.parent is None else self._forest.node(started.parent)
-        while node is not None and node.length > started.held_length:
+        kept = started.held_length
+        while node is not None and node.length > kept:
+            # What a completion on the way had cut off its own parent is not in this prompt either.
+            kept = min(kept, node.started.held_length)
             node = node.parent
         return None if node is None else self._fates.line_of[node.ref]
 
