@@ -85,6 +85,9 @@ class Tap:
         self.exchanges: list[tuple[dict[str, Any], dict[str, Any]]] = []
         """(request, answer) of each `/completion`, in order of the answers."""
         self.delay_s = 0.0
+        """How long each answer is held back."""
+        self.forced: dict[str, Any] = {}
+        """Members that every `/completion` is sent with, whatever Turnstile asked."""
         tap = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -103,6 +106,7 @@ class Tap:
                 asked = json.loads(body) if body else {}
                 if "response_fields" in asked:
                     asked["response_fields"] = [*asked["response_fields"], "prompt"]
+                    asked |= tap.forced
                     body = json.dumps(asked).encode()
                 headers = {"authorization": f"Bearer {llama.key}", "content-type": "application/json"}
                 try:
@@ -137,6 +141,14 @@ def tap(llama: Llama) -> Iterator[Tap]:
     tap = Tap(llama)
     yield tap
     tap.close()
+
+
+@pytest.fixture
+def uncached(tap: Tap) -> Iterator[None]:
+    """Makes llama.cpp bit-exact: its numbers depend on how much of a prompt it has in its cache (batch shapes)."""
+    tap.forced = {"cache_prompt": False, "id_slot": 0}
+    yield
+    tap.forced = {}
 
 
 @pytest.fixture(scope="session")
