@@ -132,7 +132,7 @@ def tokenizers_of() -> Callable[[Path], Tokenizer]:
 def wire_up(
     fakes: Any, wires: Any, tokenizers_of: Callable[[Path], Tokenizer], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Any]:
-    """Starts a Turnstile over a fake engine of its own: a context manager that gives both, with any setting replaced."""
+    """Starts a Turnstile over a fake engine of its own: a context manager with any setting replaced."""
 
     @contextmanager
     def wire_up(folder: Path, stops: Iterable[str], **changes: object) -> Generator[Any]:
@@ -141,12 +141,12 @@ def wire_up(
         eos = frozenset(found for stop in stops if (found := tokenizer.id_of(stop)) is not None)
         fake = fakes.LlamaFake(wires.Rows(tokenizer), special=special, eos=eos, model="m")
         with fake.in_thread() as url:
-            plain = Settings(engine=url, tokenizer=folder, store=tmp_path_factory.mktemp("store"), port=0, grace_s=0.3)
-            with (
-                serving(msgspec.structs.replace(plain, **changes), say_nothing) as turnstile,
-                wires.wire(fake, tokenizer, turnstile) as wired,
-            ):
-                yield wired
+            plain = Settings(engine=url, tokenizer=folder, store=tmp_path_factory.mktemp("store"), port=0, grace_s=1.0)
+            settings = msgspec.structs.replace(plain, **changes)
+            with serving(settings, say_nothing) as turnstile:
+                wired = wires.Wired(turnstile, fake, tokenizer, settings.store)
+                with wired.http:
+                    yield wired
 
     return wire_up
 
@@ -172,10 +172,11 @@ def wired(_wired_once: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 
     def wired(name: str = "smollm2-tools") -> Any:
         found = _wired_once(name)
-        found.fake.token_delay_s = 0.0
         used.add(found)
         return found
 
     yield wired
+    left = [each for each in used if not each.fake.is_spent]
     for each in used:
-        assert each.fake.is_spent, "the test left answers or faults that nothing asked for"
+        each.fake.forget()
+    assert not left, "the test left answers or faults that nothing asked for"

@@ -89,6 +89,8 @@ class LlamaFake:
     chat_template: str = ""
     token_delay_s: float = 0.0
     slow_s: float = 0.3
+    held: bool = False
+    """Whether answers wait until this is taken back."""
     empties_idle_slots: bool = False
     """As a server with one cache for all slots does: a slot that is named has lost its cache."""
     logit: Callable[[int], float] = lambda token: -(token % 13) / 2
@@ -113,6 +115,12 @@ class LlamaFake:
     def is_spent(self) -> bool:
         """Whether no scripted answer and no fault is left."""
         return not self._scripted and not self.faults
+
+    def forget(self) -> None:
+        """Drop scripted answers and faults, and be quick again."""
+        self._scripted.clear()
+        self.faults.clear()
+        self.token_delay_s, self.held, self.answer = 0.0, False, None
 
     def logprob(self, token: int, temperature: float = 1.0) -> float:
         """Natural log of the probability of an id, in any place."""
@@ -231,6 +239,8 @@ class LlamaFake:
         else:
             tokens, ended = self._next(body.get("id_slot", -1), prompt, max(1, body["n_predict"]))
             await asyncio.sleep(self.token_delay_s * len(tokens))
+            while self.held:
+                await asyncio.sleep(0.005)
             reply = self._reply(body, tokens, "eos" if ended else "limit")
         return await _sent(request, _spoiled(reply, fault, len(self.token_bytes)), fault)
 

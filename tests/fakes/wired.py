@@ -17,7 +17,10 @@ import httpx
 import msgspec
 
 from turnstile.client import Client, RolloutHandle
+from turnstile.history.forest import Forest
+from turnstile.store import Reader
 from turnstile.templates.tokenizer import Tokenizer
+from turnstile.tokens import IdRun
 from turnstile.trajectory.files import read, write
 from turnstile.trajectory.format import Rollout, Sequence
 from turnstile.trajectory.validate import validate_file
@@ -154,8 +157,8 @@ class Agent:
         )
         with socket.create_connection((url.hostname, url.port), timeout=PATIENCE_S) as line:
             line.sendall(head.encode() + body)
-            yield line
             line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            yield line
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -174,15 +177,19 @@ class Agent:
 class Wired:
     """A running Turnstile, the fake behind it, and its tokenizer."""
 
-    def __init__(self, client: Client, fake: Any, tokenizer: Tokenizer, http: httpx.Client) -> None:
+    def __init__(self, client: Client, fake: Any, tokenizer: Tokenizer, store: Path) -> None:
         self.client = client
+        self.store = store
         self.fake = fake
         self.tokenizer = tokenizer
-        self.http = http
+        self.http = httpx.Client(timeout=PATIENCE_S, trust_env=False)
 
     def ids(self, text: str) -> list[int]:
         """A text's ids; the text of a control token is that token."""
         return self.tokenizer.encode(text).tolist()
+
+    def text(self, ids: list[int]) -> str:
+        return self.tokenizer.decode(IdRun.of(ids))
 
     def id_of(self, text: str) -> int:
         found = self.tokenizer.id_of(text)
@@ -197,6 +204,11 @@ class Wired:
 
     def agent(self, **opening: Any) -> Agent:
         return Agent(self, self.client.rollout(**opening), self.http)
+
+    def forest(self, agent: Agent) -> Forest:
+        """What the journal says of a rollout."""
+        with Reader.open(self.store) as reader:
+            return Forest.of(reader.records(agent.handle.rollout_id))
 
     def get(self, path: str) -> dict[str, Any]:
         return json.loads(self.client.get(path))
@@ -228,10 +240,3 @@ def eventually(holds: Callable[[], object]) -> None:
     while not holds():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
-
-
-@contextmanager
-def wire(fake: Any, tokenizer: Tokenizer, turnstile: Client) -> Iterator[Wired]:
-    """The parts as one; the fake must have nothing left to say or to spoil afterwards."""
-    with httpx.Client(timeout=PATIENCE_S, trust_env=False) as http:
-        yield Wired(turnstile, fake, tokenizer, http)
