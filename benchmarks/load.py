@@ -92,12 +92,12 @@ class Load:
         self._openings: dict[int, bytes] = {}
         self._results = [materials.prose(_RESULT_WORDS, 1000 + at) for at in range(20)]
 
-    def conversations(self, cell: Cell) -> list[Conversation]:
+    def conversations(self, cell: Cell, name: str) -> list[Conversation]:
         """Conversations of equal length, each with a first message of its own."""
         rest = self._opening(cell.held)
         made: list[Conversation] = []
         for number in range(cell.rollouts):
-            rollout_id = f"bench-{cell.held}-{cell.clients}-{number}"
+            rollout_id = f"{name}-{number}"
             system = orjson.dumps({"role": "system", "content": f"You are agent {rollout_id}. Work with care."})
             made.append(Conversation(rollout_id, system + rest, itertools.cycle(self._results)))
         return made
