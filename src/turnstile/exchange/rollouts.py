@@ -14,7 +14,7 @@ from datetime import datetime
 import msgspec
 
 from turnstile.conversation import Answer, Call, JsonText, Reply
-from turnstile.errors import CallerError
+from turnstile.errors import CallerError, StoreError
 from turnstile.exchange.inflight import Flight, key_conflict, landed
 from turnstile.history.forest import CallState, Forest
 from turnstile.journal import (
@@ -31,6 +31,7 @@ from turnstile.journal import (
 from turnstile.reasons import FailReason
 from turnstile.store import Journal, Reader
 
+_LOCKS = 64
 ROLLOUT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -167,10 +168,14 @@ class Rollouts:
         self._reader = reader
         self._now = now
         self._open: dict[str, OpenRollout] = {}
-        self._loading: dict[str, asyncio.Lock] = {}
+        # One opening or loading at a time for each id; ids share locks, so that the locks do not grow with them.
+        self._locks = tuple(asyncio.Lock() for _ in range(_LOCKS))
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def _lock(self, rollout_id: str) -> asyncio.Lock:
+        return self._locks[hash(rollout_id) % _LOCKS]
 
     async def get(self, rollout_id: str) -> OpenRollout:
         """The latest attempt of a rollout.
@@ -179,11 +184,8 @@ class Rollouts:
         """
         if found := self._open.get(rollout_id):
             return found
-        async with self._loading.setdefault(rollout_id, asyncio.Lock()):
-            if found := self._open.get(rollout_id):
-                return found
-            loaded = await self._load(rollout_id)
-        self._loading.pop(rollout_id, None)
+        async with self._lock(rollout_id):
+            loaded = self._open.get(rollout_id) or await self._load(rollout_id)
         if loaded is None:
             raise CallerError(
                 f"There is no rollout `{rollout_id[:128]}` here",
@@ -220,7 +222,7 @@ class Rollouts:
                 code="rollout_id_invalid",
                 param="rollout_id",
             )
-        async with self._loading.setdefault(rollout_id, asyncio.Lock()):
+        async with self._lock(rollout_id):
             earlier = self._open.get(rollout_id) or await self._load(rollout_id)
             if earlier is not None and earlier.forest.finished is None:
                 raise CallerError(
@@ -269,7 +271,9 @@ class Rollouts:
                     problem="Turnstile ended while the call was running",
                 )
             )
-        self._open[rollout_id] = rollout
+        # A closed rollout is read again when it is asked for: memory holds what is being worked on.
+        if not rollout.closing:
+            self._open[rollout_id] = rollout
         return rollout
 
     async def finish(self, rollout_id: str, ending: Ending, patience_s: float) -> OpenRollout:
@@ -292,16 +296,20 @@ class Rollouts:
                 task.cancel()
             if late:
                 await asyncio.wait(late)
-        await rollout.keep(
-            RolloutFinished(
-                rollout_id=rollout_id,
-                finished_at=self._now(),
-                status=ending.status,
-                reward=ending.reward,
-                rewards=dict(ending.rewards),
-                metadata=json_text(ending.metadata),
-            )
+        record = RolloutFinished(
+            rollout_id=rollout_id,
+            finished_at=self._now(),
+            status=ending.status,
+            reward=ending.reward,
+            rewards=dict(ending.rewards),
+            metadata=json_text(ending.metadata),
         )
+        try:
+            await rollout.keep(record)
+        except StoreError:
+            rollout.closing = False
+            raise
+        self._open.pop(rollout_id, None)
         return rollout
 
     def abandon_running(self) -> None:

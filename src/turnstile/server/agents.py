@@ -109,6 +109,9 @@ class Desk:
             error = TurnstileError(f"Turnstile failed inside: {type(bug).__name__}", "Please report it with the log")
             flight.land(bug if isinstance(bug, TurnstileError) else error)
             rollout.forget(flight)
+        finally:
+            # Nobody may wait for ever, also where a second cancellation cut the record of the first one short.
+            flight.land(TurnstileError("The server is stopping", "Send it again", code="cancelled", status=503))
 
     async def _refused(
         self, rollout: OpenRollout, dialect: Dialect, error: TurnstileError, failed_at: datetime

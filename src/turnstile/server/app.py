@@ -141,7 +141,9 @@ def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy
             routes += [
                 Route(f"{base}{path}", _AgentRoute(dialect, path, gate), methods=["POST"]) for path in dialect.paths
             ]
-    return Starlette(routes=routes, lifespan=lifespan, exception_handlers={TurnstileError: _refuse, 404: _no_route})
+    return Starlette(
+        routes=routes, lifespan=lifespan, exception_handlers={TurnstileError: _refuse, 404: _no_route, 405: _no_route}
+    )
 
 
 async def _refuse(_: Request, error: Exception) -> Response:
