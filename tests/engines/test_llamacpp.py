@@ -7,7 +7,7 @@ import pytest
 
 from turnstile.engines import LlamaServer
 from turnstile.errors import CallerError, EngineError
-from turnstile.generation import Draw, Finish, GrammarConstraint, LogprobsMode, SchemaConstraint
+from turnstile.generation import Draw, Finish, Free, GrammarConstraint, LogprobsMode, SchemaConstraint
 from turnstile.tokens import join
 
 EOS = 1
@@ -206,9 +206,10 @@ async def test_a_constrained_answer_is_one_request_with_the_models_own_numbers(
     assert answered.notes["logprob_filled"] == "n=3"
 
 
-async def test_a_prompt_that_is_too_long_is_the_callers_error_with_the_numbers(engine, ask):
+@pytest.mark.parametrize("constraint", [Free(), GrammarConstraint('root ::= "a"')])
+async def test_a_prompt_that_is_too_long_is_the_callers_error_with_the_numbers(engine, ask, constraint):
     with pytest.raises(CallerError, match="4100 tokens and the engine's context holds 4096") as caught:
-        await ask(engine, [5] * 4100)
+        await ask(engine, [5] * 4100, Draw(constraint=constraint))
     assert (caught.value.status, caught.value.code) == (400, "context_length_exceeded")
 
 

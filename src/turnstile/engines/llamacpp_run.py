@@ -113,10 +113,11 @@ class Run:
         )
 
     def _allowed(self, size: int) -> int:
+        # The first request goes out whatever its length: that a prompt is too long is the engine's to say.
         limits = [size]
         if self._draw.max_tokens is not None:
             limits.append(self._draw.max_tokens - len(self._ids))
-        if self._context_length is not None and (self._ids or size == _NO_LIMIT):
+        if self._context_length is not None and self._ids:
             limits.append(self._context_length - self._body.prompt_length - len(self._ids))
         return min(limits)
 
