@@ -151,16 +151,40 @@ async def test_an_append_after_close_is_refused(tmp_path, make):
         await journal.append(make.opened("r"))
 
 
-async def test_a_cancelled_caller_does_not_take_its_record_back(tmp_path, make):
+async def test_a_caller_is_cancelled_only_when_its_record_is_durable(tmp_path, make):
     journal = Journal.open(tmp_path)
     await journal.append(make.opened("r"))
+    seen_at_cancel = []
+
+    async def caller():
+        try:
+            await journal.append(make.failed("r", "7"))
+        except asyncio.CancelledError:
+            seen_at_cancel.extend(kept(tmp_path, "r"))
+            raise
+
     async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(journal.append(make.failed("r", "7")))
+        waiting = tasks.create_task(caller())
         await asyncio.sleep(0)
         waiting.cancel()
-    await journal.append(make.failed("r", "8"))
+    assert (waiting.cancelled(), seen_at_cancel) == (True, [7])
     journal.close()
-    assert kept(tmp_path, "r") == [7, 8]
+
+
+async def test_a_cancelled_caller_whose_record_was_refused_is_told_so(tmp_path, make):
+    journal = Journal.open(tmp_path)
+
+    async def caller():
+        with pytest.raises(StoreError, match="was never opened"):
+            await journal.append(make.failed("r", "7"))
+        return "told"
+
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(caller())
+        await asyncio.sleep(0)
+        waiting.cancel()
+    assert waiting.result() == "told"
+    journal.close()
 
 
 async def test_a_locked_database_is_an_error_with_a_remedy_and_writing_goes_on_when_it_is_free(tmp_path, make):

@@ -39,8 +39,6 @@ class _Append:
 
     def settle(self) -> None:
         """Wake the caller; on the caller's own loop."""
-        if self.answer.done():
-            return
         if self.refusal is None:
             self.answer.set_result(None)
         else:
@@ -96,9 +94,11 @@ class Journal:
     async def append(self, record: Record) -> None:
         """Make one record durable; returns after its commit.
 
-        Records become durable in the order of the calls. A caller that is cancelled while it waits does not take
-        its record back.
+        Records become durable in the order of the calls. A caller that is cancelled while it waits is told only
+        when the outcome is known, so that it can never hold a record for unwritten that is on its way to the disk.
+
         Raises: StoreError, and then the record is not in the journal; a later append may succeed.
+            CancelledError, and then the record is in the journal all the same.
         """
         await self._write(_Append((Row(record, encode(record)),)))
 
@@ -128,7 +128,7 @@ class Journal:
             if self._closed:
                 raise StoreError(f"The journal `{self._file}` is closed", "Start the server again")
             self._waiting.put(append)
-        await append.answer
+        await _outcome(append.answer)
 
     def _run(self) -> None:
         group: list[_Append] = []
@@ -199,6 +199,18 @@ class Journal:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+async def _outcome(answer: asyncio.Future[None]) -> None:
+    cancelled: asyncio.CancelledError | None = None
+    while not answer.done():
+        try:
+            await asyncio.shield(answer)
+        except asyncio.CancelledError as late:
+            cancelled = late
+    answer.result()
+    if cancelled is not None:
+        raise cancelled
 
 
 def _insert_together(connection: sqlite3.Connection, append: _Append) -> None:
