@@ -101,3 +101,16 @@ def test_nine_digits_restore_every_float32(example, values):
     sequence = msgspec.structs.replace(decode_line(line(example)).sequences[0], logprobs=run)
     rollout = msgspec.structs.replace(decode_line(line(example)), sequences=(sequence,))
     assert decode_line(encode_line(rollout)).sequences[0].logprobs == run
+
+
+def test_what_is_nested_deeper_than_any_stack_is_refused_in_a_sentence(example):
+    deep: dict = {}
+    inner = deep
+    for _ in range(900):
+        inner["a"] = {}
+        inner = inner["a"]
+    rollout = decode_line(line(example | {"extra": deep}))
+    with pytest.raises(CallerError, match="cannot be written as JSON"):
+        encode_line(rollout)
+    with pytest.raises(CallerError, match="cannot be written as JSON"):
+        encode_line(msgspec.structs.replace(rollout, extra={"a": 2**70}))

@@ -100,10 +100,10 @@ _VERSION = re.compile(r"([1-9][0-9]{0,5})\.([0-9]{1,6})")
 def encode_line(rollout: Rollout) -> bytes:
     """A rollout as one JSON object without a line end.
 
-    Raises: CallerError if a number in it is not finite.
+    Raises: CallerError if a number in it is not finite, or a value in `extra` is not for JSON.
     """
     refuse_non_finite(rollout)
-    return orjson.dumps(rollout, default=_plain, option=orjson.OPT_PASSTHROUGH_DATETIME)
+    return _json(rollout)
 
 
 def decode_line(line: bytes) -> Rollout:
@@ -146,7 +146,17 @@ def stamp(moment: datetime) -> str:
 
 def json_text(value: object) -> str:
     """A part of a rollout as JSON text, for the columns that hold JSON."""
-    return orjson.dumps(value, default=_plain, option=orjson.OPT_PASSTHROUGH_DATETIME).decode()
+    return _json(value).decode()
+
+
+def _json(value: object) -> bytes:
+    try:
+        return orjson.dumps(value, default=_plain, option=orjson.OPT_PASSTHROUGH_DATETIME)
+    except orjson.JSONEncodeError as error:
+        raise CallerError(
+            f"A value in the rollout cannot be written as JSON: {error}",
+            "Look at what was put into its metadata or `extra`; numbers have 64 bits, and nesting has an end",
+        ) from error
 
 
 def parts_with_unknown(part: FormatPart, path: tuple[str | int, ...] = ()) -> Iterator[tuple[Path, FormatPart]]:
@@ -211,15 +221,17 @@ def non_finite(rollout: Rollout) -> Iterator[str]:
 
 
 def _bad_numbers(where: str, value: object) -> Iterator[str]:
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            yield where
-    elif isinstance(value, dict):
-        for key, inner in cast(dict[str, object], value).items():
-            yield from _bad_numbers(f"{where}.{key}", inner)
-    elif isinstance(value, list | tuple):
-        for at, inner in enumerate(cast(Iterable[object], value)):
-            yield from _bad_numbers(f"{where}[{at}]", inner)
+    # A loop, because a file may nest its `extra` deeper than Python's own stack goes.
+    waiting: list[tuple[str, object]] = [(where, value)]
+    while waiting:
+        place, found = waiting.pop()
+        if isinstance(found, float):
+            if not math.isfinite(found):
+                yield place
+        elif isinstance(found, dict):
+            waiting += [(f"{place}.{key}", inner) for key, inner in cast(Fields, found).items()]
+        elif isinstance(found, list | tuple):
+            waiting += [(f"{place}[{at}]", inner) for at, inner in enumerate(cast(Iterable[object], found))]
 
 
 def _unreadable(code: str, problem: str) -> CallerError:
