@@ -140,11 +140,12 @@ def wire_up(
         special = frozenset(token.id for token in tokenizer.added if token.special)
         eos = frozenset(found for stop in stops if (found := tokenizer.id_of(stop)) is not None)
         fake = fakes.LlamaFake(wires.Rows(tokenizer), special=special, eos=eos, model="m")
-        with fake.in_thread() as url:
+        with ExitStack() as engine:
+            url = engine.enter_context(fake.in_thread())
             plain = Settings(engine=url, tokenizer=folder, store=tmp_path_factory.mktemp("store"), port=0, grace_s=1.0)
             settings = msgspec.structs.replace(plain, **changes)
             with serving(settings, say_nothing) as turnstile:
-                wired = wires.Wired(turnstile, fake, tokenizer, settings.store)
+                wired = wires.Wired(turnstile, fake, tokenizer, settings.store, engine)
                 with wired.http:
                     yield wired
 

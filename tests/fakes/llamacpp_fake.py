@@ -98,7 +98,7 @@ class LlamaFake:
     faults: deque[Fault] = field(default_factory=deque)
     requests: list[dict[str, Any]] = field(default_factory=list)
     aborted: int = 0
-    connections: int = 0
+    port: int = 0
     begun: int = 0
     """New prompts, continuations left out."""
     _scripted: deque[list[int]] = field(default_factory=deque)
@@ -130,18 +130,19 @@ class LlamaFake:
         return self.logit(token) / temperature - self._normaliser[temperature]
 
     @asynccontextmanager
-    async def serving(self) -> AsyncGenerator[str]:
-        """The base URL, for as long as the block runs."""
+    async def serving(self, port: int = 0) -> AsyncGenerator[str]:
+        """The base URL, for as long as the block runs; port 0 = any free one."""
         runner = web.AppRunner(self._app(), handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        self.port = runner.addresses[0][1]
         try:
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+            yield f"http://127.0.0.1:{self.port}"
         finally:
             await runner.cleanup()
 
     @contextmanager
-    def in_thread(self) -> Generator[str]:
+    def in_thread(self, port: int = 0) -> Generator[str]:
         """The same, in a thread with its own event loop."""
         started: deque[str] = deque()
         ready = threading.Event()
@@ -149,7 +150,7 @@ class LlamaFake:
         loop = asyncio.new_event_loop()
 
         async def serve() -> None:
-            async with self.serving() as url:
+            async with self.serving(port) as url:
                 started.append(url)
                 ready.set()
                 await stop.wait()
@@ -239,7 +240,7 @@ class LlamaFake:
         else:
             tokens, ended = self._next(body.get("id_slot", -1), prompt, max(1, body["n_predict"]))
             await asyncio.sleep(self.token_delay_s * len(tokens))
-            while self.held:
+            while self.held:  # noqa: ASYNC110 - taken back by another thread, which has no event of this loop
                 await asyncio.sleep(0.005)
             reply = self._reply(body, tokens, "eos" if ended else "limit")
         return await _sent(request, _spoiled(reply, fault, len(self.token_bytes)), fault)

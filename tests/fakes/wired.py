@@ -6,9 +6,9 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from collections.abc import Sequence as Listing
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -91,7 +91,7 @@ class Said(msgspec.Struct, frozen=True):
         else:
             said = {"role": "assistant", "content": "", "reasoning_content": "", "tool_calls": []}
             for event in self.events:
-                for choice in event["choices"]:
+                for choice in event.get("choices", []):
                     _gain(said, choice["delta"])
         return {name: value for name, value in said.items() if value not in (None, "", [])}
 
@@ -177,8 +177,9 @@ class Agent:
 class Wired:
     """A running Turnstile, the fake behind it, and its tokenizer."""
 
-    def __init__(self, client: Client, fake: Any, tokenizer: Tokenizer, store: Path) -> None:
+    def __init__(self, client: Client, fake: Any, tokenizer: Tokenizer, store: Path, engine: ExitStack) -> None:
         self.client = client
+        self._engine = engine
         self.store = store
         self.fake = fake
         self.tokenizer = tokenizer
@@ -204,6 +205,14 @@ class Wired:
 
     def agent(self, **opening: Any) -> Agent:
         return Agent(self, self.client.rollout(**opening), self.http)
+
+    @contextmanager
+    def engine_down(self) -> Generator[None]:
+        """Nothing listens at the engine's address until the block is left."""
+        port = self.fake.port
+        self._engine.close()
+        yield
+        self._engine.enter_context(self.fake.in_thread(port))
 
     def forest(self, agent: Agent) -> Forest:
         """What the journal says of a rollout."""
