@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import json
 import re
 import secrets
 from collections.abc import Callable
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
+import orjson
 
 from turnstile.conversation import Answer, Call, JsonText, Reply
 from turnstile.errors import CallerError, StoreError
@@ -41,7 +42,7 @@ class Opening(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     rollout_id: str | None = None
     group_id: str | None = None
     task_id: str | None = None
-    sample_index: int | None = None
+    sample_index: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
     parent_rollout_id: str | None = None
     agent_name: str | None = None
     metadata: dict[str, msgspec.Raw] = {}
@@ -75,6 +76,7 @@ class OpenRollout:
         self._order = asyncio.Lock()
         self._next = forest.call_count
         self._flights: dict[str, Flight] = {}
+        self._aloft: list[Flight] = []
         self._keys: dict[str, str] = {}
         self._answered: dict[str, str] = {}
         for state in forest.calls.values():
@@ -97,7 +99,7 @@ class OpenRollout:
     @property
     def running(self) -> tuple[Flight, ...]:
         """Calls that have not landed."""
-        return tuple(flight for flight in self._flights.values() if flight.outcome is None)
+        return tuple(flight for flight in self._aloft if flight.outcome is None)
 
     def earlier(self, call: Call, digest: str) -> Flight | None:
         """The latest call with this meaning, running or answered.
@@ -125,6 +127,8 @@ class OpenRollout:
         self._next += 1
         flight = Flight(digest, call.retry.idempotency_key, call_id)
         self._flights[digest] = flight
+        # Apart from `_flights`: of two equal requests at once, that has only the latest.
+        self._aloft = [*self.running, flight]
         if call.retry.idempotency_key:
             self._keys[call.retry.idempotency_key] = digest
         return flight
@@ -345,5 +349,11 @@ def fresh_rollout_id() -> str:
 
 
 def json_text(members: dict[str, msgspec.Raw]) -> JsonText:
-    """An object of raw members as JSON text."""
-    return json.dumps({name: json.loads(bytes(member)) for name, member in members.items()}, ensure_ascii=False)
+    """An object of raw members as JSON text.
+
+    Raises: CallerError if a member is no JSON that can be written again: not UTF-8, or a number that no double holds.
+    """
+    try:
+        return orjson.dumps({name: orjson.loads(bytes(member)) for name, member in members.items()}).decode()
+    except orjson.JSONDecodeError as wrong:
+        raise CallerError(f"`metadata` cannot be kept: {wrong}", "Send JSON in it", param="metadata") from None

@@ -1,0 +1,233 @@
+"""Rollouts: opened, closed, attempts, and what a restart finds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from turnstile.conversation import Call, Message, ReplyFinish, RetryMark, Role, Sampling, Text, Usage
+from turnstile.errors import CallerError
+from turnstile.exchange.inflight import Flight
+from turnstile.exchange.rollouts import (
+    Ending,
+    Opening,
+    OpenRollout,
+    Rollouts,
+    closed,
+    fresh_rollout_id,
+    json_text,
+    key_hash,
+)
+from turnstile.generation import Draw, Finish, Head, LogprobsMode, Root
+from turnstile.journal import CallStarted, RolloutStatus, SampledChoice, TurnCommitted
+from turnstile.reasons import FailReason, RootReason
+from turnstile.tokens import IdRun, LogprobRun, SegmentKind, tile
+
+HEAD = Head("fingerprint", "m", "t", 10, "c", "{}", ())
+HELLO = Message(Role.ASSISTANT, (Text("hello"),))
+
+
+def call(text: str = "hi", key: str = "") -> Call:
+    return Call("openai.chat", "m", (Message(Role.USER, (Text(text),)),), retry=RetryMark(key, 0))
+
+
+async def started(rollout: OpenRollout, flight: Flight, key: str = "") -> None:
+    record = CallStarted(
+        rollout_id=rollout.opened.rollout_id, call_id=flight.call_id, started_at=rollout.opened.opened_at,
+        dialect="openai.chat", head=HEAD.fingerprint, new_head=HEAD, engine="e", engine_version="1", parent=None,
+        held_length=0, added_A=IdRun.of([1, 2]), added_segments=tile([(2, SegmentKind.PROMPT)]), prompt_sha256="",
+        history=Root(RootReason.FIRST_CALL), covered_M=0, new_M=call().messages, sampling=Sampling(), draw=Draw(),
+        body_digest=flight.digest, idempotency_key=key,
+    )  # fmt: skip
+    await rollout.keep(record)
+
+
+async def committed(rollout: OpenRollout, flight: Flight) -> None:
+    choice = SampledChoice(
+        0, IdRun.of([3, 4]), LogprobRun.of([-0.5, -0.5]), HELLO, ReplyFinish.STOP, Finish.STOP, "eos", Usage(2, 2),
+        LogprobsMode.PROCESSED, 1.0,
+    )  # fmt: skip
+    await rollout.keep(TurnCommitted(rollout.opened.rollout_id, flight.call_id, rollout.opened.opened_at, (choice,)))
+
+
+async def refused(work: object) -> tuple[str, int]:
+    with pytest.raises(CallerError) as problem:
+        await work  # type: ignore[misc]
+    return problem.value.code, problem.value.status
+
+
+async def test_what_a_runner_says_of_a_rollout_is_its_first_record(rollouts: Rollouts) -> None:
+    opening = Opening("r", "g", "t", 3, "parent", "agent", {"a": msgspec.Raw(b'[1, "\xc3\xa4"]')})
+    opened = (await rollouts.create(opening, agent_key="secret")).opened
+    assert (opened.rollout_id, opened.attempt, opened.group_id, opened.task_id, opened.sample_index) == (
+        "r",
+        1,
+        "g",
+        "t",
+        3,
+    )
+    assert (opened.parent_rollout_id, opened.agent_name, opened.metadata) == ("parent", "agent", '{"a":[1,"ä"]}')
+    assert (opened.agent_key_sha256, opened.opened_by) == (key_hash("secret"), "operator")
+    assert (await rollouts.get("r")).opened == opened
+
+
+async def test_only_its_own_key_opens_a_rollout(rollouts: Rollouts) -> None:
+    rollout = await rollouts.create(Opening("r"), agent_key="secret")
+    assert [rollout.admits(key) for key in ("secret", "Secret", "", "secret ")] == [True, False, False, False]
+
+
+async def test_a_rollout_without_a_key_is_opened_by_none(rollouts: Rollouts) -> None:
+    rollout = await rollouts.create(Opening("r"), agent_key="")
+    assert [rollout.admits(key) for key in ("", "x")] == [False, False]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", ".hidden", "a b", "ä", "x" * 129, "a\n"])
+async def test_an_id_that_cannot_stand_in_a_path_is_refused(rollouts: Rollouts, name: str) -> None:
+    if name:
+        assert await refused(rollouts.create(Opening(name), "")) == ("rollout_id_invalid", 400)
+    else:
+        assert (await rollouts.create(Opening(name), "")).opened.rollout_id.startswith("ro-")
+
+
+def test_ids_that_nobody_named_differ() -> None:
+    assert len({fresh_rollout_id() for _ in range(50)}) == 50
+
+
+async def test_an_open_rollout_is_not_opened_again_and_a_closed_one_starts_its_next_attempt(rollouts: Rollouts) -> None:
+    await rollouts.create(Opening("r"), "")
+    assert await refused(rollouts.create(Opening("r"), "")) == ("rollout_open", 409)
+    await rollouts.finish("r", Ending(), patience_s=1)
+    again = await rollouts.create(Opening("r"), "")
+    assert (again.opened.attempt, again.forest.call_count, await rollouts.get("r") is again) == (2, 0, True)
+
+
+async def test_an_unknown_rollout_is_not_found(rollouts: Rollouts) -> None:
+    assert await refused(rollouts.get("nobody")) == ("rollout_not_found", 404)
+
+
+async def test_many_first_uses_at_once_open_one_rollout(rollouts: Rollouts) -> None:
+    found = await asyncio.gather(*(rollouts.get_or_create("r") for _ in range(30)))
+    assert {id(each) for each in found} == {id(found[0])}
+    assert (found[0].opened.attempt, found[0].opened.opened_by, len(rollouts)) == (1, "first_use", 1)
+
+
+async def test_closing_says_how_it_ended_and_refuses_a_second_end(rollouts: Rollouts) -> None:
+    await rollouts.create(Opening("r"), "")
+    ending = Ending(RolloutStatus.TRUNCATED, 0.5, {"style": None}, {"k": msgspec.Raw(b"1")})
+    finished = (await rollouts.finish("r", ending, patience_s=1)).forest.finished
+    assert finished is not None
+    assert (finished.status, finished.reward, finished.rewards, finished.metadata) == (
+        RolloutStatus.TRUNCATED, 0.5, {"style": None}, '{"k":1}',
+    )  # fmt: skip
+    assert await refused(rollouts.finish("r", Ending(), patience_s=1)) == ("rollout_closed", 409)
+    assert len(rollouts) == 0
+
+
+async def test_running_is_no_way_to_end(rollouts: Rollouts) -> None:
+    await rollouts.create(Opening("r"), "")
+    assert await refused(rollouts.finish("r", Ending(RolloutStatus.RUNNING), patience_s=1)) == ("invalid_request", 400)
+    assert (await rollouts.get("r")).closing is False
+
+
+async def test_closing_waits_for_every_running_call_and_then_gives_it_up(rollouts: Rollouts) -> None:
+    rollout = await rollouts.create(Opening("r"), "")
+    ended: list[str] = []
+
+    async def run(flight: Flight, seconds: float) -> None:
+        try:
+            await asyncio.sleep(seconds)
+            ended.append(f"{flight.call_id} answered")
+        except asyncio.CancelledError:
+            ended.append(f"{flight.call_id} given up")
+
+    async with asyncio.TaskGroup() as tasks:
+        # Equal requests: of two samples on purpose, both are running.
+        for seconds in (0.01, 60, 60):
+            flight = rollout.take_off(call(), "same digest")
+            flight.task = tasks.create_task(run(flight, seconds))
+        await rollouts.finish("r", Ending(), patience_s=0.1)
+    assert sorted(ended) == ["c0 answered", "c1 given up", "c2 given up"]
+
+
+async def test_a_call_after_the_end_is_remembered(rollouts: Rollouts) -> None:
+    rollout = await rollouts.create(Opening("r"), "")
+    error = await rollouts.reject(rollout, "rollout_closed")
+    assert str(error) == str(closed("r"))
+    assert [each.reason for each in rollout.forest.rejected] == ["rollout_closed"]
+
+
+async def test_what_cannot_be_written_as_json_again_is_refused_by_name() -> None:
+    for wrong in (b"1e999", b'"\xff"'):
+        with pytest.raises(CallerError) as problem:
+            json_text({"a": msgspec.Raw(wrong)})
+        assert problem.value.param == "metadata"
+
+
+async def test_calls_are_numbered_on_and_a_digest_finds_its_latest_call(rollouts: Rollouts) -> None:
+    rollout = await rollouts.create(Opening("r"), "")
+    first = rollout.take_off(call(), "d")
+    second = rollout.take_off(call(), "d")
+    assert (first.call_id, second.call_id) == ("c0", "c1")
+    assert rollout.earlier(call(), "d") is second
+    assert rollout.earlier(call(), "other") is None
+    assert rollout.running == (first, second)
+    rollout.forget(second)
+    assert rollout.earlier(call(), "d") is None
+
+
+async def test_a_used_key_with_another_meaning_is_a_conflict(rollouts: Rollouts) -> None:
+    rollout = await rollouts.create(Opening("r"), "")
+    rollout.take_off(call(key="k"), "d")
+    with pytest.raises(CallerError) as conflict:
+        rollout.earlier(call("other", key="k"), "e")
+    assert (conflict.value.code, conflict.value.status) == ("idempotency_conflict", 409)
+
+
+async def test_after_a_restart_an_open_call_is_interrupted_and_numbers_go_on(reopen: Callable[[], Rollouts]) -> None:
+    rollout = await reopen().create(Opening("r"), "")
+    for digest in ("a", "b"):
+        flight = rollout.take_off(call(), digest)
+        await started(rollout, flight)
+        if digest == "a":
+            await committed(rollout, flight)
+    again = await reopen().get("r")
+    states = list(again.forest.calls.values())
+    assert [state.committed is not None for state in states] == [True, False]
+    assert states[1].failed is not None
+    assert states[1].failed.reason is FailReason.INTERRUPTED
+    assert again.take_off(call(), "c").call_id == "c2"
+    # Said once: a second restart finds it failed.
+    assert (await reopen().get("r")).forest == again.forest
+
+
+async def test_after_a_restart_an_answer_that_may_not_have_arrived_can_be_had_again(
+    reopen: Callable[[], Rollouts],
+) -> None:
+    rollout = await reopen().create(Opening("r"), "")
+    for digest in ("a", "b"):
+        flight = rollout.take_off(call(key=digest), digest)
+        await started(rollout, flight, key=digest)
+        await committed(rollout, flight)
+    again = await reopen().get("r")
+    earlier, last = again.earlier(call(), "a"), again.earlier(call(), "b")
+    assert earlier is not None
+    assert last is not None
+    assert (earlier.delivered, last.delivered) == (True, False)
+    assert (last.call_id, last.idempotency_key, last.history) == ("c1", "b", Root(RootReason.FIRST_CALL))
+    assert last.outcome is not None
+    assert last.outcome.replies[0].message == HELLO  # type: ignore[union-attr]
+    with pytest.raises(CallerError):
+        again.earlier(call(key="b"), "a")
+
+
+async def test_after_a_restart_a_closed_rollout_is_closed(reopen: Callable[[], Rollouts]) -> None:
+    before = reopen()
+    await before.create(Opening("r"), "")
+    await before.finish("r", Ending(), patience_s=1)
+    again = reopen()
+    assert (await again.get("r")).closing is True
+    assert len(again) == 0
+    assert (await again.create(Opening("r"), "")).opened.attempt == 2
