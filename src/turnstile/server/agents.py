@@ -21,7 +21,8 @@ from turnstile.errors import CallerError, TurnstileError
 from turnstile.exchange.failures import Progress, failure
 from turnstile.exchange.inflight import Flight, Follower, Repeat, judge
 from turnstile.exchange.rollouts import OpenRollout, Rollouts
-from turnstile.exchange.run import World, run
+from turnstile.exchange.run import run
+from turnstile.exchange.world import World
 from turnstile.generation import history_header
 from turnstile.history.digest import body_digest
 from turnstile.journal import AnswerUndelivered
@@ -39,6 +40,7 @@ class Limits(msgspec.Struct, frozen=True):
     max_body_bytes: int
     keep_alive_s: float
     grace_s: float
+    finish_patience_s: float
 
 
 class Desk:
@@ -78,7 +80,7 @@ class Desk:
     async def _take(
         self, request: Request, dialect: Dialect, rollout: OpenRollout, path: str
     ) -> tuple[Decoded, Flight]:
-        body = await _body(request, self._limits.max_body_bytes)
+        body = await read_body(request, self._limits.max_body_bytes)
         decoded = dialect.decode(WireRequest(body, dict(request.headers), path))
         check_model((self.world.served.model,), decoded.call.model)
         if rollout.closing:
@@ -167,7 +169,11 @@ def _answer_id(rollout: OpenRollout, flight: Flight) -> str:
     return f"{opened.rollout_id}{attempt}-{flight.call_id}"
 
 
-async def _body(request: Request, limit: int) -> bytes:
+async def read_body(request: Request, limit: int) -> bytes:
+    """A request's body, read no further than a limit in bytes.
+
+    Raises: CallerError 413 if it is longer.
+    """
     too_long = CallerError(
         f"The request body is longer than {limit} bytes",
         "Send less, or raise --max-body-mb",

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from turnstile.config import Settings
 from turnstile.errors import CallerError, TurnstileError
 from turnstile.exchange.rollouts import OpenRollout, Rollouts
-from turnstile.exchange.run import World
+from turnstile.exchange.world import World
 from turnstile.protocols import DIALECTS
 from turnstile.protocols.base import Dialect
 from turnstile.protocols.models import model_body, models_body
@@ -65,6 +65,14 @@ class _Gate:
         self._keys.check_agent(request.headers, rollout)
         return rollout
 
+    async def admit(self, request: Request) -> None:
+        """Let a look at the models pass; where no keys are asked for, it begins no rollout (public case J3).
+
+        Raises: CallerError 401.
+        """
+        if self._keys.required:
+            await self.rollout(request)
+
 
 class _AgentRoute:
     """One path of one dialect, as an ASGI application."""
@@ -85,13 +93,50 @@ class _AgentRoute:
         await desk.serve(request, send, self._dialect, rollout, self._path)
 
 
+class _Desktop:
+    """What answers besides agents' calls: liveness, figures and the model list."""
+
+    def __init__(self, world: World, rollouts: Rollouts, gate: _Gate, keys: Keys, metrics: Metrics) -> None:
+        self._world = world
+        self._rollouts = rollouts
+        self._gate = gate
+        self._keys = keys
+        self._metrics = metrics
+
+    async def health(self, _: Request) -> Response:
+        """GET /healthz."""
+        trouble = await self._world.engine.health()
+        health = Health(
+            status="degraded" if trouble else "ok",
+            reasons=(trouble,) if trouble else (),
+            engine=self._world.engine.capabilities.engine,
+            model=self._world.served.model,
+            open_rollouts=len(self._rollouts),
+        )
+        return Response(msgspec.json.encode(health), 503 if trouble else 200, media_type="application/json")
+
+    async def figures(self, request: Request) -> Response:
+        """GET /metrics."""
+        self._keys.check_operator(request.headers)
+        return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def models(self, request: Request) -> Response:
+        """GET /v1/models."""
+        await self._gate.admit(request)
+        return Response(models_body((self._world.served.model,)), media_type="application/json")
+
+    async def model(self, request: Request) -> Response:
+        """GET /v1/models/NAME."""
+        await self._gate.admit(request)
+        body = model_body((self._world.served.model,), request.path_params["model"])
+        return Response(body, media_type="application/json")
+
+
 def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy, settings: Settings) -> Starlette:
     """The whole HTTP surface of contract.md over ready-made parts."""
     keys = Keys(settings.admin_key)
     metrics = Metrics(lambda: len(rollouts))
-    gate = _Gate(rollouts, keys)
-    operators = Operators(rollouts, archive, keys, policy, settings.finish_patience_s)
-    limits = Limits(settings.max_body_bytes, settings.keep_alive_s, settings.grace_s)
+    limits = Limits(settings.max_body_bytes, settings.keep_alive_s, settings.grace_s, settings.finish_patience_s)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[dict[str, Desk]]:
@@ -99,33 +144,25 @@ def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy
             yield {"desk": Desk(world, rollouts, calls, limits, metrics)}
             rollouts.abandon_running()
 
-    async def healthz(_: Request) -> Response:
-        trouble = await world.engine.health()
-        health = Health(
-            status="degraded" if trouble else "ok",
-            reasons=(trouble,) if trouble else (),
-            engine=world.engine.capabilities.engine,
-            model=world.served.model,
-            open_rollouts=len(rollouts),
-        )
-        return Response(msgspec.json.encode(health), 503 if trouble else 200, media_type="application/json")
-
-    async def figures(request: Request) -> Response:
-        keys.check_operator(request.headers)
-        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
-
-    async def models(request: Request) -> Response:
-        await gate.rollout(request)
-        return Response(models_body((world.served.model,)), media_type="application/json")
-
-    async def model(request: Request) -> Response:
-        await gate.rollout(request)
-        body = model_body((world.served.model,), request.path_params["model"])
-        return Response(body, media_type="application/json")
-
+    gate = _Gate(rollouts, keys)
+    desktop = _Desktop(world, rollouts, gate, keys, metrics)
     routes: list[BaseRoute] = [
-        Route("/healthz", healthz, methods=["GET"]),
-        Route("/metrics", figures, methods=["GET"]),
+        Route("/healthz", desktop.health, methods=["GET"]),
+        Route("/metrics", desktop.figures, methods=["GET"]),
+        *_operator_routes(Operators(rollouts, archive, keys, policy, limits)),
+        *_agent_routes(desktop, gate),
+    ]
+    refusals: dict[int | type[Exception], Refuse] = {
+        TurnstileError: _refuse,
+        404: _no_route,
+        405: _no_route,
+        Exception: _broken,
+    }
+    return Starlette(routes=routes, lifespan=lifespan, exception_handlers=refusals)
+
+
+def _operator_routes(operators: Operators) -> list[Route]:
+    return [
         Route("/rollouts", operators.open, methods=["POST"]),
         Route("/rollouts", operators.list, methods=["GET"]),
         Route("/rollouts/{rollout_id}", operators.show, methods=["GET"]),
@@ -134,16 +171,19 @@ def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy
         Route("/rollouts/{rollout_id}/drift", operators.drift, methods=["GET"]),
         Route("/policy", operators.announce, methods=["POST"]),
     ]
+
+
+def _agent_routes(desktop: _Desktop, gate: _Gate) -> list[Route]:
+    """Under a rollout's base URL, and without one for clients whose key names the rollout."""
+    routes: list[Route] = []
     for base in ("/r/{rollout_id}", ""):
-        routes.append(Route(f"{base}/v1/models", models, methods=["GET"]))
-        routes.append(Route(f"{base}/v1/models/{{model:path}}", model, methods=["GET"]))
+        routes.append(Route(f"{base}/v1/models", desktop.models, methods=["GET"]))
+        routes.append(Route(f"{base}/v1/models/{{model:path}}", desktop.model, methods=["GET"]))
         for dialect in DIALECTS:
             routes += [
                 Route(f"{base}{path}", _AgentRoute(dialect, path, gate), methods=["POST"]) for path in dialect.paths
             ]
-    return Starlette(
-        routes=routes, lifespan=lifespan, exception_handlers={TurnstileError: _refuse, 404: _no_route, 405: _no_route}
-    )
+    return routes
 
 
 async def _refuse(_: Request, error: Exception) -> Response:
@@ -159,3 +199,10 @@ async def _no_route(request: Request, _: Exception) -> Response:
         status=404,
     )
     return await _refuse(request, error)
+
+
+async def _broken(request: Request, bug: Exception) -> Response:
+    """What a client is told of a bug; the server's log gets the traceback."""
+    return await _refuse(
+        request, TurnstileError(f"Turnstile failed inside: {type(bug).__name__}", "Please report it with the log")
+    )

@@ -17,6 +17,7 @@ from turnstile.journal import RolloutStatus
 from turnstile.reports.drift_sources import drift_of_forest
 from turnstile.reports.shelf import ModelShelf
 from turnstile.reports.summary import summarise
+from turnstile.server.agents import Limits, read_body
 from turnstile.server.keys import Keys, mint_agent_key
 from turnstile.server.policy import Policy
 from turnstile.store import Reader, RolloutSummary
@@ -62,13 +63,13 @@ class Archive(msgspec.Struct, frozen=True):
 class Operators:
     """The handlers, one a call of the contract."""
 
-    def __init__(self, rollouts: Rollouts, archive: Archive, keys: Keys, policy: Policy, patience_s: float) -> None:
+    def __init__(self, rollouts: Rollouts, archive: Archive, keys: Keys, policy: Policy, limits: Limits) -> None:
         self._rollouts = rollouts
         self._reader = archive.reader
         self._shelf = archive.shelf
         self._keys = keys
         self._policy = policy
-        self._patience_s = patience_s
+        self._limits = limits
 
     async def open(self, request: Request) -> Response:
         """POST /rollouts."""
@@ -105,7 +106,7 @@ class Operators:
     async def finish(self, request: Request) -> Response:
         """POST /rollouts/ID/finish."""
         ending = await self._read(request, Ending)
-        rollout = await self._rollouts.finish(request.path_params["rollout_id"], ending, self._patience_s)
+        rollout = await self._rollouts.finish(request.path_params["rollout_id"], ending, self._limits.finish_patience_s)
         return _json(await asyncio.to_thread(summarise, rollout.forest))
 
     async def trajectory(self, request: Request) -> Response:
@@ -125,7 +126,7 @@ class Operators:
 
     async def _read(self, request: Request, kind: type[T]) -> T:
         self._keys.check_operator(request.headers)
-        body = await request.body()
+        body = await read_body(request, self._limits.max_body_bytes)
         try:
             return msgspec.json.decode(body or b"{}", type=kind)
         except (msgspec.DecodeError, RecursionError) as wrong:

@@ -24,7 +24,7 @@ from turnstile.engines import EMBEDDED, EmbeddedSettings, EngineKind, EngineServ
 from turnstile.engines.smollm import Progress
 from turnstile.errors import CallerError
 from turnstile.exchange.rollouts import Rollouts
-from turnstile.exchange.run import World
+from turnstile.exchange.world import World
 from turnstile.generation import Prompt
 from turnstile.parsing import formats
 from turnstile.reports.shelf import ModelShelf

@@ -1,0 +1,107 @@
+"""From the values of a call to the records that the journal keeps of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from turnstile.conversation import Call, Message, TokenLogprob
+from turnstile.engines.base import Capabilities
+from turnstile.exchange.checks import Verdict
+from turnstile.exchange.inflight import Flight
+from turnstile.generation import Draw, Generation, Head, Match, Prompt
+from turnstile.history.forest import Forest
+from turnstile.journal import CallStarted, SampledChoice
+from turnstile.parsing.parser import Parsed
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """All that is known of a call before an engine hears of it."""
+
+    call: Call
+    head: Head
+    held: Match
+    prompt: Prompt
+    draw: Draw
+
+
+class Sampled(msgspec.Struct, frozen=True):
+    """All that is known of one choice once it was verified and parsed."""
+
+    generation: Generation
+    verdict: Verdict
+    parsed: Parsed
+    logprobs: tuple[TokenLogprob, ...]
+    """What a client that asked for log-probabilities is shown."""
+
+
+def call_started(planned: Planned, forest: Forest, flight: Flight, engine: Capabilities, at: datetime) -> CallStarted:
+    """The record of a planned call: what it adds to the forest, never what the forest has."""
+    call, held, prompt = planned.call, planned.held, planned.prompt
+    assert forest.opened is not None
+    return CallStarted(
+        rollout_id=forest.opened.rollout_id,
+        call_id=flight.call_id,
+        started_at=at,
+        dialect=call.dialect,
+        head=planned.head.fingerprint,
+        new_head=None if planned.head.fingerprint in forest.heads else planned.head,
+        engine=engine.engine,
+        engine_version=engine.version,
+        parent=prompt.parent,
+        held_length=len(prompt.held_T),
+        added_A=prompt.added_A,
+        added_segments=prompt.added_segments,
+        prompt_sha256=prompt.ids_T.sha256(),
+        history=prompt.history,
+        covered_M=held.covered_M if prompt.parent else 0,
+        new_M=held.new_M if prompt.parent else _whole_conversation(held),
+        sampling=call.sampling,
+        draw=planned.draw,
+        body_digest=flight.digest,
+        idempotency_key=call.retry.idempotency_key,
+        agent_name=call.agent_name,
+        notes=(*held.notes, *prompt.notes),
+    )
+
+
+def _whole_conversation(held: Match) -> tuple[Message, ...]:
+    if held.parent is None:
+        return held.new_M
+    return (*held.parent.history_M, held.parent.message, *held.new_M)
+
+
+def sampled_choice(choice: int, sampled: Sampled, announced: tuple[int | None, int | None]) -> SampledChoice:
+    """The record of one completion.
+
+    Args:
+        choice: its place among the call's choices.
+        sampled: what came of it.
+        announced: the policy version announced before and after; used where the engine does not say its own.
+    """
+    generation, parsed = sampled.generation, sampled.parsed
+    said = generation.policy_version
+    policy_min, policy_max = announced if said is None else (said, said)
+    known = policy_min is not None and policy_max is not None
+    return SampledChoice(
+        choice=choice,
+        ids_S=generation.ids_S,
+        logprobs_S=generation.logprobs_S,
+        message=parsed.message,
+        reply_finish=parsed.finish,
+        finish=sampled.verdict.finish,
+        engine_finish_reason=generation.engine_finish_reason,
+        usage=generation.usage,
+        logprobs_mode=generation.logprobs_mode,
+        logprobs_temperature=generation.logprobs_temperature,
+        cut=parsed.cut,
+        stop_string=parsed.stop_string,
+        engine_request_id=generation.engine_request_id,
+        sampler_echo=generation.sampler_echo,
+        # A version announced for the first time in mid-call leaves open what came before it.
+        policy_min=policy_min if known else None,
+        policy_max=policy_max if known else None,
+        incomplete=sampled.verdict.incomplete,
+        notes=(*generation.notes, *sampled.verdict.notes, *parsed.notes),
+    )

@@ -1,0 +1,29 @@
+"""What a call meets on its way; made once at start."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+import msgspec
+
+from turnstile.engines.base import Engine
+from turnstile.generation import Prompt
+from turnstile.parsing.formats import AnswerFormat
+from turnstile.templates.served import Served
+
+
+class World(msgspec.Struct, frozen=True):
+    """The served model, its engine, and everything that is not a function of values."""
+
+    served: Served
+    answer_format: AnswerFormat
+    engine: Engine
+    now: Callable[[], datetime]
+    mint_call_id: Callable[[], str]
+    draw_seed: Callable[[int], int]
+    """A random integer below its argument."""
+    policy_version: Callable[[], int | None]
+    """The weight version that the engine runs now, as announced; None = unknown."""
+    off_loop: Callable[[Callable[[], Prompt]], Awaitable[Prompt]]
+    """Runs rendering and tokenizing away from the event loop."""
