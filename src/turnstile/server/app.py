@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TypeAlias
 
 import msgspec
 from starlette.applications import Starlette
@@ -25,6 +26,9 @@ from turnstile.server.keys import Keys, presented_key, rollout_named_by, wrong_a
 from turnstile.server.metrics import Metrics
 from turnstile.server.operators import Archive, Operators
 from turnstile.server.policy import Policy
+
+
+Refuse: TypeAlias = Callable[[Request, Exception], Awaitable[Response]]
 
 
 class Health(msgspec.Struct, frozen=True):
