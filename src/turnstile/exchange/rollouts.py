@@ -86,10 +86,23 @@ class OpenRollout:
     async def keep(self, record: Record) -> None:
         """Make a record durable, then let the forest grow by it; records of a rollout keep one order."""
         async with self._order:
-            await self._journal.append(record)
-            self.forest.apply(record)
-            if isinstance(record, CallStarted):
-                self._remember(record)
+            try:
+                await self._journal.append(record)
+            except asyncio.CancelledError:
+                # The journal tells a cancelled caller so only once the record is on disk.
+                self._grow(record)
+                raise
+            self._grow(record)
+
+    def _grow(self, record: Record) -> None:
+        self.forest.apply(record)
+        if isinstance(record, CallStarted):
+            self._remember(record)
+
+    def answered(self, call_id: str) -> Answer | None:
+        """The durable answer of a call; None if it has none."""
+        state = self.forest.calls.get(call_id)
+        return answer_of(state) if state is not None and state.committed is not None else None
 
     def _remember(self, started: CallStarted) -> None:
         self._answered[started.body_digest] = started.call_id

@@ -47,6 +47,11 @@ async def run(world: World, rollout: OpenRollout, call: Call, flight: Flight) ->
     try:
         answer = await _take(_Turn(world, rollout, call, flight, progress))
     except (TurnstileError, asyncio.CancelledError) as error:
+        # A cancellation may come while a record is being written, and the record is then there all the same.
+        if (answered := rollout.answered(flight.call_id)) is not None:
+            flight.land(answered)
+            return
+        progress.call_id = flight.call_id if flight.call_id in rollout.forest.calls else ""
         record, told = failure(error, progress, world.now())
         await rollout.keep(record)
         flight.land(told)
@@ -62,7 +67,6 @@ async def _take(turn: _Turn) -> Answer:
     await rollout.keep(  # !
         call_started(planned, rollout.forest, flight, world.engine.capabilities, world.now())
     )
-    turn.progress.call_id = flight.call_id
     draws = choices_of(planned.draw, turn.call.sampling)
     choices = await _together([_sample(turn, planned.prompt, draw) for draw in draws])  # !
     await rollout.keep(  # !
