@@ -175,7 +175,7 @@ async def _connect(settings: Settings, show: ShowProgress) -> EngineServer:
 
 
 def _model_files(settings: Settings, engine: EngineServer) -> ModelFiles:
-    template = settings.template.read_text(encoding="utf-8") if settings.template else None
+    template = _text(settings.template) if settings.template else None
     if settings.tokenizer is not None:
         return read_model_folder(settings.tokenizer, template)
     if settings.engine != EMBEDDED:
@@ -192,7 +192,7 @@ def _model_files(settings: Settings, engine: EngineServer) -> ModelFiles:
 def read_model_folder(folder: Path, template: str | None = None) -> ModelFiles:
     """The texts of a Hugging Face model folder; `template` stands in for its own.
 
-    Raises: CallerError if there is no tokenizer.json, ModelFilesError if a file cannot be used.
+    Raises: CallerError if there is no tokenizer.json or a file is no text, ModelFilesError if one cannot be used.
     """
     tokenizer = folder / "tokenizer.json"
     if not tokenizer.is_file():
@@ -204,15 +204,24 @@ def read_model_folder(folder: Path, template: str | None = None) -> ModelFiles:
 
     def text(name: str) -> str | None:
         file = folder / name
-        return file.read_text(encoding="utf-8") if file.is_file() else None
+        return _text(file) if file.is_file() else None
 
     return ModelFiles.from_texts(
-        tokenizer.read_text(encoding="utf-8"),
+        _text(tokenizer),
         text("tokenizer_config.json"),
         template or text("chat_template.jinja"),
         text("generation_config.json"),
         text("special_tokens_map.json"),
     )
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CallerError(
+            f"Cannot read `{file}`: {error}", "Give a UTF-8 text file that this user can read", code="file_unreadable"
+        ) from error
 
 
 def _now() -> datetime:

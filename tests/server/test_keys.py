@@ -1,0 +1,60 @@
+"""Which key opens what."""
+
+from __future__ import annotations
+
+import pytest
+
+from turnstile.errors import CallerError
+from turnstile.server.keys import Keys, mint_agent_key, presented_key, rollout_named_by, wrong_agent_key
+
+
+@pytest.mark.parametrize(
+    ("headers", "key"),
+    [
+        ({"authorization": "Bearer k"}, "k"),
+        ({"authorization": "bearer  k "}, "k"),
+        ({"x-api-key": "k"}, "k"),
+        ({"x-goog-api-key": "k"}, "k"),
+        ({"authorization": "Bearer ", "x-api-key": "k"}, "k"),
+        ({"authorization": "Basic k"}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_key_is_found_where_the_dialects_clients_put_it(headers: dict[str, str], key: str) -> None:
+    assert presented_key(headers) == key
+
+
+@pytest.mark.parametrize("name", ["r", "ro-1", "a_b", "a_b_c", "ts_x", "x" * 128])
+def test_a_minted_key_names_its_rollout_and_no_two_are_equal(name: str) -> None:
+    first, second = mint_agent_key(name), mint_agent_key(name)
+    assert rollout_named_by(first) == name
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("key", "name"), [("ts_r_secret", "r"), ("ts_a_b_", "a_b"), ("sk-123", ""), ("", ""), ("ts_", "")]
+)
+def test_a_key_of_another_form_names_what_it_can(key: str, name: str) -> None:
+    assert rollout_named_by(key) == name
+
+
+@pytest.mark.parametrize(
+    "sent", [{}, {"authorization": "Bearer "}, {"authorization": "Bearer wrong"}, {"x-api-key": "ä"}]
+)
+def test_only_the_operators_key_opens_what_operators_do(sent: dict[str, str]) -> None:
+    keys = Keys("right")
+    keys.check_operator({"authorization": "Bearer right"})
+    with pytest.raises(CallerError) as refused:
+        keys.check_operator(sent)
+    assert (refused.value.status, refused.value.code) == (401, "unauthorized")
+
+
+def test_without_an_operators_key_nothing_is_asked_for() -> None:
+    keys = Keys("")
+    assert keys.required is False
+    keys.check_operator({})
+
+
+def test_the_answer_to_a_wrong_key_does_not_say_whether_the_rollout_exists() -> None:
+    assert str(wrong_agent_key()) == str(wrong_agent_key())
+    assert "exist" not in str(wrong_agent_key())

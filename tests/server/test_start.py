@@ -1,0 +1,109 @@
+"""From settings to a running server, and what is said of settings that cannot be."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from turnstile.config import Settings
+from turnstile.engines.smollm import say_nothing
+from turnstile.errors import TurnstileError
+from turnstile.server.start import listening, read_model_folder
+
+
+@pytest.fixture(scope="module")
+def settings(wire_up: Callable[..., Any], tools_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with wire_up(tools_folder, ["<|im_end|>"]) as room:
+        url = f"http://127.0.0.1:{room.fake.port}"
+        yield Settings(engine=url, tokenizer=tools_folder, store=tmp_path_factory.mktemp("start"), port=0)
+
+
+async def running(settings: Settings) -> Any:
+    async with listening(settings, say_nothing) as (running, _, _):
+        return running
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "word"),
+    [
+        ({"host": "0.0.0.0"}, "admin_key_needed", "--admin-key"),
+        ({"tokenizer": None}, "tokenizer_needed", "--tokenizer"),
+        ({"tokenizer": Path("/nowhere")}, "tokenizer_missing", "tokenizer.json"),
+        ({"engine": "http://127.0.0.1:9"}, "engine_unreachable", "127.0.0.1:9"),
+        ({"answer_format": "esperanto"}, "unknown_format", "hermes"),
+        ({"store": Path("/proc/nowhere")}, "store_error", "directory"),
+        ({"host": "192.0.2.1", "admin_key": "k"}, "port_taken", "192.0.2.1"),
+    ],
+)
+async def test_settings_that_cannot_be_are_refused_with_a_remedy(
+    settings: Settings, changes: dict[str, Any], code: str, word: str
+) -> None:
+    with pytest.raises(TurnstileError) as refused:
+        await running(msgspec.structs.replace(settings, **changes))
+    assert refused.value.code == code
+    assert word in str(refused.value)
+
+
+async def test_a_taken_port_is_named(settings: Settings) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(TurnstileError, match=f"127.0.0.1:{port}"):
+            await running(msgspec.structs.replace(settings, port=port))
+
+
+async def test_a_store_has_one_server_and_is_free_when_that_has_gone(settings: Settings) -> None:
+    async with listening(settings, say_nothing):
+        with pytest.raises(TurnstileError) as refused:
+            await running(settings)
+    assert refused.value.status == 503
+    assert (await running(settings)).model == "m"
+
+
+async def test_what_runs_is_told_with_its_open_doors(settings: Settings) -> None:
+    told = await running(settings)
+    assert told.url.startswith("http://127.0.0.1:")
+    assert (told.model, told.engine, len(told.notices)) == ("m", "llamacpp", 1)
+    assert "No admin key" in told.notices[0]
+    assert (await running(msgspec.structs.replace(settings, admin_key="k"))).notices == ()
+
+
+async def test_a_template_that_cannot_be_spliced_is_told_at_start(settings: Settings, tmp_path: Path) -> None:
+    template = tmp_path / "t.jinja"
+    template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}", encoding="utf-8")
+    told = await running(msgspec.structs.replace(settings, template=template))
+    assert any("rendered again" in notice for notice in told.notices)
+
+
+async def test_the_model_may_have_another_name_than_the_engines(settings: Settings) -> None:
+    async with listening(msgspec.structs.replace(settings, model="mine"), say_nothing) as (told, _, _):
+        assert told.model == "mine"
+
+
+def test_a_model_folder_is_read_with_another_template(tools_folder: Path) -> None:
+    own, other = read_model_folder(tools_folder), read_model_folder(tools_folder, "x")
+    assert "<tool_call>" in own.chat_template
+    assert (other.chat_template, other.tokenizer_json) == ("x", own.tokenizer_json)
+
+
+@pytest.mark.parametrize(("name", "content"), [("tokenizer_config.json", b"\xff"), ("chat_template.jinja", b"\xff")])
+def test_a_file_that_is_no_text_is_a_users_mistake(
+    tools_folder: Path, tmp_path: Path, name: str, content: bytes
+) -> None:
+    (tmp_path / "tokenizer.json").write_bytes((tools_folder / "tokenizer.json").read_bytes())
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(TurnstileError, match=name):
+        read_model_folder(tmp_path)
+
+
+def test_a_server_that_is_left_lets_its_port_go(wire_up: Callable[..., Any], tools_folder: Path) -> None:
+    with wire_up(tools_folder, ["<|im_end|>"]) as room:
+        url = room.client.url
+        assert httpx.get(f"{url}/healthz", trust_env=False).status_code == 200
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/healthz", trust_env=False)
