@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from turnstile.engines import LlamaServer
 from turnstile.exchange.rollouts import Rollouts
+from turnstile.exchange.world import World
+from turnstile.parsing.formats import detect
+from turnstile.server.start import read_model_folder
 from turnstile.store import Journal, Reader
+from turnstile.templates.facts import serve
+from turnstile.templates.tokenizer import Tokenizer
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -45,3 +54,35 @@ def reopen(tmp_path: Path, clock: Callable[[], datetime]) -> Iterator[Callable[[
 @pytest.fixture
 def rollouts(reopen: Callable[[], Rollouts]) -> Rollouts:
     return reopen()
+
+
+@pytest.fixture
+async def fake(fakes: Any, wires: Any, tools_folder: Path, tokenizers_of: Callable[[Path], Tokenizer]) -> Any:
+    """A fake llama.cpp that speaks SmolLM2's tokens, in this event loop."""
+    tokenizer = tokenizers_of(tools_folder)
+    special = frozenset(token.id for token in tokenizer.added if token.special)
+    server = fakes.LlamaFake(wires.Rows(tokenizer), special=special, eos=frozenset(tokenizer.encode("<|im_end|>")))
+    async with server.serving() as url:
+        server.url = url
+        server.ids = lambda text: tokenizer.encode(text).tolist()
+        yield server
+
+
+@pytest.fixture
+async def world(fake: Any, tools_folder: Path, clock: Callable[[], datetime]) -> AsyncIterator[World]:
+    """The real parts around the fake engine."""
+    files = read_model_folder(tools_folder)
+    served = serve(files, model="m", stop_ids=frozenset())
+    server = await LlamaServer.open(fake.url)
+    names = (f"call{at}" for at in count())
+    yield World(
+        served=served,
+        answer_format=detect(files.chat_template),
+        engine=server.speaking(served.tokenizer),
+        now=clock,
+        mint_call_id=lambda: next(names),
+        draw_seed=lambda below: 11 % below,
+        policy_version=lambda: 5,
+        off_loop=lambda work: asyncio.to_thread(work),
+    )
+    await server.close()

@@ -27,7 +27,6 @@ from turnstile.server.metrics import Metrics
 from turnstile.server.operators import Archive, Operators
 from turnstile.server.policy import Policy
 
-
 Refuse: TypeAlias = Callable[[Request, Exception], Awaitable[Response]]
 
 

@@ -1,0 +1,106 @@
+"""What the journal keeps of a call."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from turnstile.conversation import Call, Message, ReplyDelta, ReplyFinish, Role, Text, Usage
+from turnstile.engines.base import Capabilities
+from turnstile.exchange.checks import Verdict
+from turnstile.exchange.inflight import Flight
+from turnstile.exchange.records import Planned, Sampled, call_started, sampled_choice
+from turnstile.generation import (
+    Cut,
+    Draw,
+    Finish,
+    Generation,
+    Head,
+    HeldAnswer,
+    LogprobsMode,
+    Match,
+    NodeRef,
+    Note,
+    Prompt,
+    Rerendered,
+    Root,
+)
+from turnstile.history.forest import Forest
+from turnstile.journal import RolloutOpened
+from turnstile.parsing.parser import Parsed
+from turnstile.reasons import IncompleteReason, NoteCode, RerenderReason, RootReason
+from turnstile.tokens import NO_IDS, IdRun, LogprobRun
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+HEAD = Head("fingerprint", "m", "t", 10, "c", "{}", ())
+ENGINE = Capabilities("llamacpp", "b1", ("m",), 100, 1, 10, "", frozenset(), frozenset(), 5, "count")
+HI, MORE = (Message(Role.USER, (Text(text),)) for text in ("hi", "more"))
+HELLO = Message(Role.ASSISTANT, (Text("hello"),))
+
+
+def planned(held: Match, prompt: Prompt) -> Planned:
+    return Planned(Call("openai.chat", "m", (HI,)), HEAD, held, prompt, Draw())
+
+
+def test_the_head_is_kept_with_its_first_call_only() -> None:
+    forest = Forest.of([RolloutOpened("r", 1, AT)])
+    first = planned(
+        Match(None, 0, (HI,), Root(RootReason.FIRST_CALL), (Note(NoteCode.MATCH_AMBIGUOUS),)),
+        Prompt(
+            HEAD, None, NO_IDS, IdRun.of([1, 2]), (), Root(RootReason.FIRST_CALL), notes=(Note(NoteCode.CONTENT_LOST),)
+        ),
+    )
+    record = call_started(first, forest, Flight("d", "k", "c0"), ENGINE, AT)
+    assert (record.rollout_id, record.call_id, record.new_head, record.new_M) == ("r", "c0", HEAD, (HI,))
+    assert record.prompt_sha256 == IdRun.of([1, 2]).sha256()
+    assert [note.code for note in record.notes] == [NoteCode.MATCH_AMBIGUOUS, NoteCode.CONTENT_LOST]
+    forest.apply(record)
+    assert call_started(first, forest, Flight("d", "k", "c1"), ENGINE, AT).new_head is None
+
+
+def test_a_prompt_without_its_parents_ids_keeps_the_whole_conversation() -> None:
+    forest = Forest.of([RolloutOpened("r", 1, AT)])
+    held = HeldAnswer(NodeRef("c0"), IdRun.of([1, 2, 3]), HELLO, Cut.NONE, (HI,))
+    again = planned(
+        Match(held, 2, (MORE,), None),
+        Prompt(HEAD, None, NO_IDS, IdRun.of([1]), (), Rerendered(RerenderReason.SENTINEL_LOST)),
+    )
+    record = call_started(again, forest, Flight("d", "", "c1"), ENGINE, AT)
+    assert (record.parent, record.covered_M, record.new_M) == (None, 0, (HI, HELLO, MORE))
+
+
+GENERATION = Generation(
+    IdRun.of([3, 4]), LogprobRun.of([-0.5, -0.25]), Finish.LENGTH, "limit", Usage(2, 2), LogprobsMode.RAW, 1.0,
+    engine_request_id="e1", notes=(Note(NoteCode.CONSTRAINED),),
+)  # fmt: skip
+PARSED = Parsed(HELLO, ReplyDelta(), ReplyFinish.STOP, Cut.CONTENT, (Note(NoteCode.CUT_IN_CALL),), "x")
+VERDICT = Verdict(Finish.STOP, (IncompleteReason.IDS_INCOMPLETE,), (Note(NoteCode.FINISH_CONFLICT),))
+
+
+def test_a_choice_is_kept_as_sampled_with_the_finish_that_was_verified_and_all_notes() -> None:
+    kept = sampled_choice(1, Sampled(GENERATION, VERDICT, PARSED, ()), (None, None))
+    assert (kept.choice, kept.ids_S, kept.logprobs_S) == (1, GENERATION.ids_S, GENERATION.logprobs_S)
+    assert (kept.finish, kept.engine_finish_reason, kept.reply_finish) == (Finish.STOP, "limit", ReplyFinish.STOP)
+    assert (kept.cut, kept.stop_string, kept.message) == (Cut.CONTENT, "x", HELLO)
+    assert kept.incomplete == (IncompleteReason.IDS_INCOMPLETE,)
+    assert [note.code for note in kept.notes] == [NoteCode.CONSTRAINED, NoteCode.FINISH_CONFLICT, NoteCode.CUT_IN_CALL]
+
+
+@pytest.mark.parametrize(
+    ("said", "announced", "span"),
+    [
+        (None, (None, None), (None, None)),
+        (None, (3, 3), (3, 3)),
+        (None, (3, 4), (3, 4)),
+        (None, (None, 4), (None, None)),
+        (9, (3, 4), (9, 9)),
+    ],
+)
+def test_a_version_is_the_engines_own_word_else_the_announced_span_and_unknown_if_a_part_is(
+    said: int | None, announced: tuple[int | None, int | None], span: tuple[int | None, int | None]
+) -> None:
+    generation = msgspec.structs.replace(GENERATION, policy_version=said)
+    kept = sampled_choice(0, Sampled(generation, VERDICT, PARSED, ()), announced)
+    assert (kept.policy_min, kept.policy_max) == span

@@ -1,0 +1,43 @@
+"""Drift of a store and of a file say the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from turnstile.history.forest import Forest
+from turnstile.reports.drift_sources import drift_of_forest, drift_of_trajectory
+from turnstile.reports.shelf import ModelShelf
+from turnstile.store import Reader
+from turnstile.trajectory.assemble import assemble
+
+
+def test_a_call_that_the_template_spells_otherwise_makes_all_behind_it_wrong(
+    left: Any, reader: Reader, shelf: ModelShelf
+) -> None:
+    found = drift_of_forest(Forest.of(reader.records(left.rollout_id)), shelf)
+    assert (found.rollout_id, found.prompts, found.prompts_differing) == (left.rollout_id, 2, 1)
+    assert (found.sequences, found.sequences_differing) == (1, 1)
+    text, call, last = map(len, left.answers)
+    assert found.sampled == text + call + last
+    assert last < found.wrong < call + last
+    assert set(found.wrong_by_kind) == {"json"}
+    assert [each.where for each in found.differences] == ["prompt of c2", "sequence of c2"]
+
+
+def test_a_file_drifts_as_its_store_does(left: Any, reader: Reader, shelf: ModelShelf) -> None:
+    forest = Forest.of(reader.records(left.rollout_id))
+    (head,) = forest.heads.values()
+    of_store, of_file = drift_of_forest(forest, shelf), drift_of_trajectory(assemble(forest), shelf.served(head))
+    assert (of_file.sampled, of_file.wrong, of_file.wrong_by_kind) == (
+        of_store.sampled,
+        of_store.wrong,
+        of_store.wrong_by_kind,
+    )
+    assert of_file.prompts == 0
+
+
+def test_nothing_has_no_drift_to_report(shelf: ModelShelf) -> None:
+    with pytest.raises(ValueError, match="no rollout"):
+        drift_of_forest(Forest(), shelf)

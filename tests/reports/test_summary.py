@@ -1,0 +1,43 @@
+"""A rollout in a few figures."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from turnstile.history.forest import Forest
+from turnstile.journal import CallFailed, RolloutOpened, RolloutStatus
+from turnstile.reasons import FailReason
+from turnstile.reports.summary import Summary, summarise
+from turnstile.store import Reader
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_calls_tokens_and_how_prompts_came_about_are_counted(left: Any, reader: Reader) -> None:
+    forest = Forest.of(reader.records(left.rollout_id))
+    found = summarise(forest)
+    assert forest.opened is not None
+    assert forest.finished is not None
+    prompts = [node.length - len(node.choice.ids_S) for node in forest.nodes]
+    assert found == Summary(
+        rollout_id=left.rollout_id, attempt=1, status=RolloutStatus.COMPLETED, group_id="g", task_id="t",
+        opened_at=forest.opened.opened_at, finished_at=forest.finished.finished_at, reward=1.0, calls=3,
+        failed_calls={},
+        prompt_tokens=sum(prompts), sampled_tokens=sum(map(len, left.answers)), history={"root": 1, "spliced": 2},
+        notes={}, retries=0,
+    )  # fmt: skip
+
+
+def test_failures_before_and_after_planning_are_counted_by_reason() -> None:
+    opened = RolloutOpened("r", 1, AT)
+    refused = CallFailed("r", "", AT, FailReason.REFUSED, "bad")
+    found = summarise(Forest.of([opened, refused, refused]))
+    assert (found.calls, found.failed_calls, found.status) == (0, {"refused": 2}, RolloutStatus.RUNNING)
+
+
+def test_nothing_cannot_be_summed_up() -> None:
+    with pytest.raises(ValueError, match="no rollout"):
+        summarise(Forest())
