@@ -39,7 +39,11 @@ def main() -> None:
         {"role": "tool", "tool_call_id": call.id, "content": datetime.now(UTC).isoformat()}
         for call in message.tool_calls or []
     ]
-    for chunk in client.chat.completions.create(model=model, messages=messages, max_tokens=24, stream=True):
+    # The same tools in every call: they stand in the prompt, so other tools would begin a new tree.
+    stream = client.chat.completions.create(
+        model=model, messages=messages, tools=TOOLS, tool_choice="none", max_tokens=24, stream=True
+    )
+    for chunk in stream:
         sys.stdout.write((chunk.choices[0].delta.content or "") if chunk.choices else "")
     sys.stdout.write("\n")
 
