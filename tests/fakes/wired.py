@@ -215,12 +215,16 @@ class Wired:
         self._engine.enter_context(self.fake.in_thread(port))
 
     def forest(self, agent: Agent) -> Forest:
-        """What the journal says of a rollout."""
-        with Reader.open(self.store) as reader:
-            return Forest.of(reader.records(agent.handle.rollout_id))
+        return forest(self.store, agent.handle.rollout_id)
 
     def get(self, path: str) -> dict[str, Any]:
         return json.loads(self.client.get(path))
+
+
+def forest(store: Path, rollout_id: str) -> Forest:
+    """What the journal says of a rollout."""
+    with Reader.open(store) as reader:
+        return Forest.of(reader.records(rollout_id))
 
 
 def sampled(sequence: Sequence, trainable: bool = True) -> list[list[int]]:

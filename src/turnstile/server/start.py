@@ -31,6 +31,7 @@ from turnstile.reports.shelf import ModelShelf
 from turnstile.server.app import build_app
 from turnstile.server.operators import Archive
 from turnstile.server.policy import Policy
+from turnstile.server.stopping import CANCELLED_AFTER_S, Server
 from turnstile.store import Blobs, Journal, Reader
 from turnstile.templates.facts import serve
 from turnstile.templates.files import ModelFiles
@@ -66,7 +67,7 @@ async def listening(
     """
     _refuse_open_doors(settings)
     async with contextlib.AsyncExitStack() as stack:
-        app, running = await _assemble(settings, show, stack)
+        app, running, rollouts = await _assemble(settings, show, stack)
         config = uvicorn.Config(
             app,
             host=settings.host,
@@ -78,14 +79,15 @@ async def listening(
             log_config=None,
             access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=5,
+            proxy_headers=False,
+            timeout_graceful_shutdown=CANCELLED_AFTER_S,
             timeout_keep_alive=75,
         )
         bound = _bind(settings)
         stack.callback(bound.close)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{host}:{bound.getsockname()[1]}"
-        yield msgspec.structs.replace(running, url=url), uvicorn.Server(config), bound
+        yield msgspec.structs.replace(running, url=url), Server(config, rollouts.abandon_running), bound
 
 
 def _refuse_open_doors(settings: Settings) -> None:
@@ -117,7 +119,7 @@ def _bind(settings: Settings) -> socket.socket:
 
 async def _assemble(
     settings: Settings, show: ShowProgress, stack: contextlib.AsyncExitStack
-) -> tuple[Starlette, Running]:
+) -> tuple[Starlette, Running, Rollouts]:
     journal = Journal.open(settings.store)
     stack.callback(journal.close)
     reader = Reader.open(settings.store)
@@ -150,7 +152,8 @@ async def _assemble(
     await shelf.put(journal, served, files)
     rollouts = Rollouts(journal, reader, _now)
     app = build_app(world, rollouts, Archive(reader, shelf), policy, settings)
-    return app, Running("", model, engine.capabilities.engine, _notices(settings, served.facts.problem))
+    running = Running("", model, engine.capabilities.engine, _notices(settings, served.facts.problem))
+    return app, running, rollouts
 
 
 def _answer_format(settings: Settings, files: ModelFiles) -> formats.AnswerFormat:

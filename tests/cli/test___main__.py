@@ -1,0 +1,42 @@
+"""`python -m turnstile.cli`: a user's mistake is a sentence and an exit code, never a traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def turnstile(*arguments: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-m", "turnstile.cli", *arguments]
+    return subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_without_a_command_the_commands_are_listed() -> None:
+    told = turnstile()
+    assert all(command in told.stdout + told.stderr for command in ("serve", "demo", "export", "validate", "drift"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["export", "STORE", "-o", "x.jsonl"], 1, "turnstile: "),
+        (["drift", __file__], 2, "--tokenizer"),
+        (["serve", "--engine", "http://127.0.0.1:9", "--store", "STORE", "--host", "0.0.0.0"], 2, "--admin-key"),
+        (["serve", "--engine", "http://127.0.0.1:9", "--store", "STORE"], 1, "127.0.0.1:9"),
+        (["serve", "--store", "STORE"], 2, "--engine"),
+    ],
+)
+def test_a_mistake_is_one_sentence_with_its_remedy(arguments: list[str], code: int, words: str, tmp_path: Path) -> None:
+    told = turnstile(*(str(tmp_path / "store") if each == "STORE" else each for each in arguments))
+    assert (told.returncode, told.stdout) == (code, "")
+    assert words in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error_to_complain_about(store: Path) -> None:
+    command = f"{sys.executable} -m turnstile.cli drift {store} --json | head -c 1"
+    told = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (told.stdout, told.stderr) == ("{", "")

@@ -1,0 +1,62 @@
+"""`turnstile drift`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnstile.errors import CallerError, StoreError
+from turnstile.store import Journal
+
+
+@pytest.fixture
+def exported(run: Callable[..., Any], store: Path, tmp_path: Path) -> Path:
+    out = tmp_path / "all.jsonl"
+    run("export", store, "-o", out)
+    return out
+
+
+def test_a_store_is_reported_in_words(run: Callable[..., Any], store: Path) -> None:
+    told = run("drift", store)
+    assert told.exit_code == 0
+    assert "sampled tokens" in told.stdout
+    assert "By kind: retokenization" in told.stdout
+    assert "sequence of c1" in told.stdout
+
+
+def test_a_program_gets_one_object_a_rollout(run: Callable[..., Any], store: Path) -> None:
+    reports = [json.loads(line) for line in run("drift", store, "--json").stdout.splitlines()]
+    assert [(each["rollout_id"], each["prompts"], each["prompts_differing"]) for each in reports] == [
+        ("one", 1, 1),
+        ("two", 1, 1),
+    ]
+    assert all(0 < each["wrong"] <= each["sampled"] for each in reports)
+
+
+def test_a_file_needs_a_tokenizer_and_then_says_what_the_store_says(
+    run: Callable[..., Any], store: Path, exported: Path, tools_folder: Path
+) -> None:
+    refused = run("drift", exported)
+    assert isinstance(refused.exception, CallerError)
+    assert "--tokenizer" in str(refused.exception)
+
+    def wrong(*arguments: object) -> list[int]:
+        return [json.loads(line)["wrong"] for line in run("drift", *arguments, "--json").stdout.splitlines()]
+
+    assert wrong(exported, "--tokenizer", tools_folder) == wrong(store)
+
+
+def test_what_is_no_store_is_a_mistake_with_a_remedy(run: Callable[..., Any], tmp_path: Path) -> None:
+    assert isinstance(run("drift", tmp_path).exception, StoreError)
+    assert run("drift", tmp_path / "nowhere").exit_code == 2
+
+
+def test_an_empty_store_has_no_drift(run: Callable[..., Any], tmp_path: Path) -> None:
+    Journal.open(tmp_path).close()
+    told = run("drift", tmp_path)
+    assert told.exit_code == 0
+    assert "No drift" in told.stdout

@@ -1,0 +1,119 @@
+"""`turnstile.Client`: what a trainer's process calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from turnstile.client import Client
+from turnstile.errors import CallerError, EngineError, TurnstileError
+
+
+@pytest.fixture
+def client(wired: Callable[..., Any]) -> Client:
+    return wired().client
+
+
+def test_a_rollout_is_run_scored_and_fetched(wired: Callable[..., Any]) -> None:
+    room = wired()
+    room.script("A<|im_end|>")
+    with room.client.rollout(group_id="g", task_id="t", sample_index=2, metadata={"k": [1, None]}) as rollout:
+        said = room.http.post(
+            f"{rollout.openai_base_url}/chat/completions",
+            json={"model": "m", "messages": [{"role": "user", "content": "Hi"}]},
+            headers={"authorization": f"Bearer {rollout.agent_key}"},
+        )
+        assert said.status_code == 200
+        rollout.finish(reward=0.5, rewards={"style": None, "task": 1.0}, status="truncated", metadata={"note": "x"})
+    found = rollout.trajectory()
+    assert (found.rollout_id, found.group_id, found.task_id, found.sample_index) == (rollout.rollout_id, "g", "t", 2)
+    assert (found.status, found.reward, found.rewards) == ("truncated", 0.5, {"style": None, "task": 1.0})
+    assert len(found.sequences) == 1
+
+
+def test_leaving_the_block_closes_the_rollout_unscored(client: Client) -> None:
+    with client.rollout() as rollout:
+        pass
+    found = rollout.trajectory()
+    assert (found.status, found.reward) == ("completed", None)
+
+
+def test_an_error_in_the_block_closes_the_rollout_as_failed_and_is_raised(client: Client) -> None:
+    with pytest.raises(ZeroDivisionError), client.rollout() as rollout:
+        raise ZeroDivisionError
+    assert rollout.trajectory().status == "failed"
+
+
+def test_the_agent_is_told_where_each_dialect_is(client: Client) -> None:
+    rollout = client.rollout("named")
+    base = f"{client.url}/r/named"
+    assert (rollout.base_url, rollout.openai_base_url, rollout.anthropic_base_url) == (base, f"{base}/v1", base)
+    rollout.finish()
+    assert client.rollout("named").attempt == 2
+
+
+def test_what_the_server_refuses_is_raised_with_its_code(client: Client) -> None:
+    rollout = client.rollout()
+    with pytest.raises(CallerError, match="is open") as refused:
+        client.rollout(rollout.rollout_id)
+    assert (refused.value.code, refused.value.status) == ("rollout_open", 409)
+    with pytest.raises(CallerError) as missing:
+        client.trajectory("nobody")
+    assert missing.value.status == 404
+    rollout.finish()
+    with pytest.raises(CallerError) as closed:
+        rollout.finish()
+    assert closed.value.code == "rollout_closed"
+
+
+def test_where_nothing_answers_the_address_is_named() -> None:
+    with (
+        Client("http://127.0.0.1:9", timeout_s=5) as client,
+        pytest.raises(TurnstileError, match=r"127\.0\.0\.1:9") as error,
+    ):
+        client.rollout()
+    assert error.value.code == "server_unreachable"
+
+
+def test_an_answer_of_something_else_than_turnstile_is_an_error_with_its_words() -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_error(502, "Bad gateway")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        thread = Thread(target=server.handle_request)
+        thread.start()
+        with Client(f"http://127.0.0.1:{server.server_port}") as client, pytest.raises(EngineError) as error:
+            client.rollout()
+        thread.join()
+    assert error.value.status == 502
+
+
+def test_the_operators_key_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str | None] = []
+
+    class Ear(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            sent.append(self.headers["authorization"])
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    monkeypatch.setenv("TURNSTILE_ADMIN_KEY", "secret")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with HTTPServer(("127.0.0.1", 0), Ear) as server:
+        thread = Thread(target=server.handle_request)
+        thread.start()
+        with Client(f"http://127.0.0.1:{server.server_port}/") as client:
+            client.get("/rollouts", limit="1")
+        thread.join()
+    assert sent == ["Bearer secret"]
