@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import json
 
-from turnstile.engines.llamacpp_request import RequestBody, logprobs_mode, segment_seed
+from turnstile.engines.llamacpp_request import RequestBody, WrittenPrompt, logprobs_mode, segment_seed
 from turnstile.engines.llamacpp_slots import Lease, SlotPool
 from turnstile.generation import Draw, GrammarConstraint, LogprobsMode
-from turnstile.tokens import IdRun
 
 
 def leased():
@@ -13,13 +12,15 @@ def leased():
 
 
 def test_a_body_is_the_prompt_and_what_was_sampled_since():
-    body = RequestBody(IdRun.of([5, 6]), Draw(), leased(), seed=3)
+    body = RequestBody(WrittenPrompt(b"5,6", 2), Draw(), leased(), seed=3)
     said = json.loads(body.sample([7, 8], 4))
     assert (said["prompt"], said["n_predict"], said["id_slot"]) == ([5, 6, 7, 8], 4, 1)
 
 
 def test_stop_strings_are_not_sent_as_the_server_would_drop_their_numbers():
-    assert json.loads(RequestBody(IdRun.of([5]), Draw(stop=("x",)), leased(), seed=3).sample([], 4))["stop"] == []
+    assert (
+        json.loads(RequestBody(WrittenPrompt(b"5", 1), Draw(stop=("x",)), leased(), seed=3).sample([], 4))["stop"] == []
+    )
 
 
 def test_seeds_depend_on_request_choice_and_place_and_never_ask_for_a_random_one():

@@ -54,12 +54,12 @@ async def test_a_reused_connection_that_gives_no_byte_is_tried_once_on_a_fresh_o
     assert (answer.status, answer.body, script.opened) == (200, b"{}", 2)
 
 
-async def test_a_fresh_connection_that_gives_no_byte_is_a_failure_at_once():
-    script = Script([b""], [OK])
+async def test_two_connections_that_give_no_byte_are_a_failure():
+    script = Script([b""], [b""], [OK])
     async with wire_to(script) as wire:
         with pytest.raises(EngineError, match="broke the connection before its answer was whole") as caught:
             await wire.post("/completion", b"{}")
-    assert (caught.value.code, caught.value.status, script.opened) == ("engine_unreachable", 502, 1)
+    assert (caught.value.code, caught.value.status, script.opened) == ("engine_unreachable", 502, 2)
 
 
 async def test_an_answer_that_breaks_off_is_a_failure_and_is_not_sent_again():

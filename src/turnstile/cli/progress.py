@@ -25,12 +25,19 @@ def wide_console() -> Console:
 def download_bar() -> Generator[ShowProgress]:
     """A bar that appears with the first byte of a download and goes when it is done."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        tasks: dict[str, TaskID] = {}
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    tasks: dict[str, TaskID] = {}
 
-        def show(download: Download) -> None:
-            if download.stage not in tasks:
-                tasks[download.stage] = bar.add_task(f"{download.stage} the model", total=download.total_bytes)
-            bar.update(tasks[download.stage], completed=download.done_bytes, total=download.total_bytes)
+    def show(download: Download) -> None:
+        # Started only for as long as there is something to show: a bar has a thread that redraws it.
+        bar.start()
+        if download.stage not in tasks:
+            tasks[download.stage] = bar.add_task(f"{download.stage} the model", total=download.total_bytes)
+        bar.update(tasks[download.stage], completed=download.done_bytes, total=download.total_bytes)
+        if bar.finished:
+            bar.stop()
 
+    try:
         yield show
+    finally:
+        bar.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -70,8 +71,20 @@ def serve(
 async def _serve(settings: Settings, tell: Tell) -> None:
     with download_bar() as show:
         async with listening(settings, show) as (running, server, bound):
+            _collect_garbage_rarely()
             tell(running)
             await server.serve(sockets=[bound])
+
+
+def _collect_garbage_rarely() -> None:
+    """Keep Python's collector from walking what lives as long as the process or a rollout.
+
+    A call makes thousands of objects and no cycles to speak of, but each new object counts towards the next walk
+    over all that is held: a fifth of the CPU at 256 rollouts (benchmarks/overhead.py).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 def _tell_json(running: Running) -> None:

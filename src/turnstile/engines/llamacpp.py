@@ -11,11 +11,12 @@ import secrets
 from collections.abc import Callable
 
 from turnstile.engines.base import Capabilities
-from turnstile.engines.llamacpp_request import RequestBody
+from turnstile.engines.llamacpp_request import RequestBody, WrittenPrompt
 from turnstile.engines.llamacpp_run import Ground, Run
 from turnstile.engines.llamacpp_shapes import Completion, Models, Props, broken, read
 from turnstile.engines.llamacpp_slots import SlotPool
 from turnstile.engines.logprob_fill import Letter
+from turnstile.engines.prompt_json import PromptJson
 from turnstile.engines.wire import Wire
 from turnstile.errors import TurnstileError
 from turnstile.generation import Draw, Emit, Free, Generation, Prompt
@@ -93,6 +94,7 @@ class LlamaCpp:
         self._server = server
         self._seeds = seeds
         self._slots = SlotPool(server.capabilities.concurrency or 1)
+        self._prompts = PromptJson()
         self._ground = Ground(self._complete, vocabulary, Letter(vocabulary), server.capabilities.context_length)
 
     @property
@@ -107,7 +109,8 @@ class LlamaCpp:
         """
         seed = self._seeds() if draw.seed is None else draw.seed
         async with self._slots.lease(draw.affinity) as lease:
-            run = Run(self._ground, RequestBody(prompt.ids_T, draw, lease, seed), draw)
+            written = WrittenPrompt(self._prompts.of(draw.affinity, prompt.ids_T), len(prompt))
+            run = Run(self._ground, RequestBody(written, draw, lease, seed), draw)
             if isinstance(draw.constraint, Free):
                 await run.in_segments(emit)
             else:

@@ -11,8 +11,8 @@ from typing import assert_never
 import msgspec
 
 from turnstile.engines.llamacpp_slots import Lease
+from turnstile.engines.prompt_json import ids_json
 from turnstile.generation import Constraint, Draw, Free, GrammarConstraint, LogprobsMode, SchemaConstraint
-from turnstile.tokens import IdRun
 
 _CERTAIN = 1000.0
 _ALWAYS = (
@@ -100,12 +100,20 @@ def samplers(draw: Draw) -> tuple[str, ...]:
     return ("penalties", *chain) if is_penalised(draw) else chain
 
 
-class RequestBody:
-    """The bodies of one draw; the prompt is written as JSON once."""
+class WrittenPrompt(msgspec.Struct, frozen=True):
+    """A prompt as the inside of a JSON array."""
 
-    def __init__(self, prompt_T: IdRun, draw: Draw, lease: Lease, seed: int) -> None:
-        self._prompt = _joined(prompt_T.tolist())
-        self._prompt_length = len(prompt_T)
+    json: bytes
+    length: int
+    """Ids in it."""
+
+
+class RequestBody:
+    """The bodies of one draw."""
+
+    def __init__(self, prompt: WrittenPrompt, draw: Draw, lease: Lease, seed: int) -> None:
+        self._prompt = prompt.json
+        self._prompt_length = prompt.length
         self._draw = draw
         self._lease = lease
         self._seed = seed
@@ -159,7 +167,7 @@ class RequestBody:
         return self._written(sampled_S, request)
 
     def _written(self, sampled_S: list[int], request: _Request) -> bytes:
-        ids = b",".join(part for part in (self._prompt, _joined(sampled_S)) if part)
+        ids = b",".join(part for part in (self._prompt, ids_json(sampled_S)) if part)
         return b'{"prompt":[' + ids + b"]," + msgspec.json.encode(request)[1:]
 
 
@@ -181,10 +189,6 @@ def _one_token(slot: int, entries: int, temperature: float, bias: tuple[int, flo
         frequency_penalty=0.0,
         logit_bias=(bias,),
     )
-
-
-def _joined(ids: list[int]) -> bytes:
-    return msgspec.json.encode(ids)[1:-1]
 
 
 def _constrained(request: _Request, constraint: Constraint) -> _Request:

@@ -7,8 +7,6 @@ closes it.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import aiohttp
 import msgspec
 
@@ -27,21 +25,6 @@ class WireAnswer(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class _Reuse:
-    """Whether a request went out on a connection that had served another one."""
-
-    __slots__ = ("reused",)
-
-    def __init__(self) -> None:
-        self.reused = False
-
-
-async def _note_reuse(
-    _session: aiohttp.ClientSession, context: SimpleNamespace, _params: aiohttp.TraceConnectionReuseconnParams
-) -> None:
-    context.trace_request_ctx.reused = True
-
-
 class Wire:
     """One engine's address and its connections."""
 
@@ -52,14 +35,11 @@ class Wire:
     @classmethod
     def open(cls, base_url: str, api_key: str = "") -> Wire:
         """Make a client for an address; nothing is sent yet. Needs a running event loop."""
-        trace = aiohttp.TraceConfig()
-        trace.on_connection_reuseconn.append(_note_reuse)
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"authorization": f"Bearer {api_key}"} if api_key else {},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
-            trace_configs=[trace],
         )
         return cls(session, base_url)
 
@@ -85,22 +65,21 @@ class Wire:
         await self._session.close()
 
     async def _ask(self, method: str, path: str, body: bytes | None) -> WireAnswer:
-        reuse = _Reuse()
         try:
-            return await self._once(method, path, body, reuse)
+            return await self._once(method, path, body)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as problem:
-            # An idle connection may be closed by the engine at the moment it is used again; then not one byte
-            # of an answer came. A fresh connection that breaks is a real failure and is not tried again.
-            if not reuse.reused or isinstance(problem, aiohttp.ClientConnectorError):
+            # An idle connection may be closed by the engine at the very moment it is used again. Not one byte of
+            # an answer came then, so nothing is lost if the request goes out once more.
+            if isinstance(problem, aiohttp.ClientConnectorError):
                 raise self._unreachable(problem) from problem
         except (aiohttp.ClientError, TimeoutError) as problem:
             raise self._unreachable(problem) from problem
         try:
-            return await self._once(method, path, body, _Reuse())
+            return await self._once(method, path, body)
         except (aiohttp.ClientError, TimeoutError) as problem:
             raise self._unreachable(problem) from problem
 
-    async def _once(self, method: str, path: str, body: bytes | None, reuse: _Reuse) -> WireAnswer:
+    async def _once(self, method: str, path: str, body: bytes | None) -> WireAnswer:
         headers = {"content-type": "application/json"} if body is not None else {}
         async with self._session.request(
             method,
@@ -108,7 +87,6 @@ class Wire:
             data=body,
             headers=headers,
             allow_redirects=False,
-            trace_request_ctx=reuse,
         ) as response:
             pieces: list[bytes] = []
             size = 0
