@@ -129,14 +129,17 @@ def test_an_engine_that_breaks_in_mid_answer_never_ends_an_answer_cleanly(
     room = wired()
     agent = room.agent()
     with goes_on_afterwards(agent, room):
-        room.script("one two three four five six seven<|im_end|>")
+        (counted,) = room.script("one two three four five six seven<|im_end|>")
         room.fake.faults.extend([fakes.Fault.SLOW, fakes.Fault.NOT_JSON])
         broken = agent.say("count", stream=stream)
     assert broken.error["code"] == "engine_broken"
-    assert (broken.status, broken.text, broken.ended) == (200, "one", False) if stream else broken.status == 502
+    assert broken.status == (200 if stream else 502)
+    assert not stream or (broken.text.startswith("one") and not broken.ended)
     assert agent.summary["failed_calls"] == {"engine_broken": 1}
     (failed,) = [state.failed for state in room.forest(agent).calls.values() if state.failed]
-    assert failed.partial_S.tolist() == room.ids("one")
+    partial = failed.partial_S.tolist()
+    assert 0 < len(partial) < len(counted)
+    assert partial == counted[: len(partial)]
 
 
 def test_an_engine_that_is_down_is_named_and_the_rollout_goes_on_when_it_is_back(
