@@ -147,13 +147,16 @@ class Agent:
         return json.dumps({"model": "m", "messages": sent, **fields}).encode()
 
     @contextmanager
-    def calling(self, body: bytes, headers: dict[str, str] | None = None) -> Generator[socket.socket]:
+    def calling(
+        self, body: bytes, headers: dict[str, str] | None = None, missing_bytes: int = 0
+    ) -> Generator[socket.socket]:
         """A request on a bare socket, sent and not answered yet; leaving the block resets the connection."""
         url = urlsplit(self.path)
+        length = len(body) + missing_bytes
         more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         head = (
             f"POST {url.path} HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-type: application/json\r\n"
-            f"authorization: Bearer {self.handle.agent_key}\r\n{more}content-length: {len(body)}\r\n\r\n"
+            f"authorization: Bearer {self.handle.agent_key}\r\n{more}content-length: {length}\r\n\r\n"
         )
         with socket.create_connection((url.hostname, url.port), timeout=PATIENCE_S) as line:
             line.sendall(head.encode() + body)

@@ -123,3 +123,15 @@ def test_n_choices_are_siblings_of_one_prompt(room: Any, wires: Any, tmp_path: P
     room.script("D<|im_end|>")
     chosen = said.json["choices"][1]["message"]
     assert agent.say("Hi", {"role": "assistant", "content": chosen["content"]}, "more").history == "spliced"
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_request_is_noted_and_nothing_breaks(
+    room: Any, wires: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = room.agent()
+    with agent.calling(agent.body("Hi"), missing_bytes=1):
+        time.sleep(0.1)
+    wires.eventually(lambda: agent.summary["failed_calls"] == {"client_gone": 1})
+    room.script("A<|im_end|>")
+    assert agent.say("Hi").text == "A"
+    assert caplog.records == []

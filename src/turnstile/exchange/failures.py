@@ -18,6 +18,7 @@ _REASONS = {
     "engine_error": FailReason.ENGINE_BROKEN,
     "echo_mismatch": FailReason.VERIFICATION_FAILED,
     "context_length_exceeded": FailReason.CONTEXT_OVERFLOW,
+    "client_gone": FailReason.CLIENT_GONE,
 }
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message as AsgiMessage
 from starlette.types import Receive, Send
 
@@ -172,7 +172,7 @@ def _answer_id(rollout: OpenRollout, flight: Flight) -> str:
 async def read_body(request: Request, limit: int) -> bytes:
     """A request's body, read no further than a limit in bytes.
 
-    Raises: CallerError 413 if it is longer.
+    Raises: CallerError 413 if it is longer; CallerError `client_gone` if it does not come whole.
     """
     too_long = CallerError(
         f"The request body is longer than {limit} bytes",
@@ -185,11 +185,16 @@ async def read_body(request: Request, limit: int) -> bytes:
         raise too_long
     pieces: list[bytes] = []
     length = 0
-    async for piece in request.stream():
-        length += len(piece)
-        if length > limit:
-            raise too_long
-        pieces.append(piece)
+    try:
+        async for piece in request.stream():
+            length += len(piece)
+            if length > limit:
+                raise too_long
+            pieces.append(piece)
+    except ClientDisconnect:
+        raise CallerError(
+            f"The client left after {length} bytes of its request", "Send it again", code="client_gone"
+        ) from None
     return b"".join(pieces)
 
 
