@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
 
 import msgspec
 import pytest
@@ -22,8 +23,8 @@ from turnstile.exchange.rollouts import (
     key_hash,
 )
 from turnstile.generation import Draw, Finish, Head, LogprobsMode, Root
-from turnstile.journal import CallStarted, RolloutStatus, SampledChoice, TurnCommitted
-from turnstile.reasons import FailReason, RootReason
+from turnstile.journal import AnswerUndelivered, CallStarted, RolloutStatus, SampledChoice, TurnCommitted
+from turnstile.reasons import DiscardReason, FailReason, RootReason
 from turnstile.tokens import IdRun, LogprobRun, SegmentKind, tile
 
 HEAD = Head("fingerprint", "m", "t", 10, "c", "{}", ())
@@ -221,6 +222,43 @@ async def test_after_a_restart_an_answer_that_may_not_have_arrived_can_be_had_ag
     assert last.outcome.replies[0].message == HELLO  # type: ignore[union-attr]
     with pytest.raises(CallerError):
         again.earlier(call(key="b"), "a")
+
+
+async def test_an_answer_that_was_handed_out_after_a_restart_has_arrived(reopen: Callable[[], Rollouts]) -> None:
+    rollout = await reopen().create(Opening("r"), "")
+    flight = rollout.take_off(call(), "a")
+    await started(rollout, flight)
+    await committed(rollout, flight)
+    again = await reopen().get("r")
+    found = again.earlier(call(), "a")
+    assert found is not None
+    found.delivered = True
+    again.forget(found)
+    later = again.earlier(call(), "a")
+    assert later is not None
+    assert later.delivered is True
+
+
+async def test_after_a_restart_an_answer_that_is_known_to_be_lost_can_be_had_again_until_it_was(
+    reopen: Callable[[], Rollouts], clock: Callable[[], datetime]
+) -> None:
+    rollout = await reopen().create(Opening("r"), "")
+    for digest in ("a", "b"):
+        flight = rollout.take_off(call(), digest)
+        await started(rollout, flight)
+        await committed(rollout, flight)
+        await rollout.keep(AnswerUndelivered("r", flight.call_id, clock(), DiscardReason.CLIENT_GONE))
+    rollouts = reopen()
+    again = await rollouts.get("r")
+    lost = again.earlier(call(), "a")
+    assert lost is not None
+    assert lost.delivered is False
+    await rollouts.joined(again, lost, "replayed")
+    lost.delivered = True
+    again.forget(lost)
+    for each in (again, await reopen().get("r")):
+        found = [each.earlier(call(), digest) for digest in ("a", "b")]
+        assert [flight.delivered for flight in found if flight is not None] == [True, False]
 
 
 async def test_after_a_restart_a_closed_rollout_is_closed(reopen: Callable[[], Rollouts]) -> None:

@@ -131,7 +131,7 @@ class OpenRollout:
         flight = landed(digest, state.started.call_id, answer_of(state))
         flight.idempotency_key = state.started.idempotency_key
         flight.history = state.started.history
-        flight.delivered = state.started.call_id != self._undelivered
+        flight.delivered = state.started.call_id != self._undelivered and not _never_arrived(state)
         return flight
 
     def take_off(self, call: Call, digest: str) -> Flight:
@@ -148,6 +148,8 @@ class OpenRollout:
 
     def forget(self, flight: Flight) -> None:
         """Let go of a flight whose answer was delivered or which failed; the journal has what counts."""
+        if flight.delivered and flight.call_id == self._undelivered:
+            self._undelivered = ""
         if self._flights.get(flight.digest) is flight:
             del self._flights[flight.digest]
 
@@ -170,6 +172,12 @@ def answer_of(state: CallState) -> Answer:
         tuple(Reply(choice.message, choice.reply_finish, stop_string=choice.stop_string) for choice in choices),
         msgspec.structs.replace(usage, completion_tokens=completion),
     )
+
+
+def _never_arrived(state: CallState) -> bool:
+    """Whether the last that is known of an answer is that nobody took it."""
+    lost = state.undelivered
+    return lost is not None and all(joined.joined_at < lost.at for joined in state.joined)
 
 
 def key_hash(key: str) -> str:
