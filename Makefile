@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix bench bench-peers clean
+.PHONY: help demo test bridge-table check fix bench bench-peers clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -21,6 +21,9 @@ demo: $(STAMP) ## a real agent and a real small model through the proxy, in a mi
 
 test: $(STAMP) ## the whole test suite
 	$(BIN)/python -m pytest
+
+bridge-table: $(STAMP) ## every shape of every model family against a whole render (fetches 48 families once)
+	TURNSTILE_FAMILIES=all $(BIN)/python -m pytest tests/templates/test_bridge_table.py
 
 check: $(STAMP) ## lint, types and import rules
 	$(BIN)/ruff format --check .

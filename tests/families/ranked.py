@@ -63,7 +63,10 @@ def _ranked(
 ) -> dict[str, Any]:
     pattern = {"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated", "invert": False}
     return document(
-        vocab={_spelled(text): rank + shift for text, rank in ranks.items()},
+        # Markers that stand before the ranks must be in the vocabulary too: `tokenizers` gives an added token that
+        # it does not know from there the next free id, whatever id it was declared with.
+        vocab={token["content"]: token["id"] for token in added if token["id"] < shift}
+        | {_spelled(text): rank + shift for text, rank in ranks.items()},
         merges=_merges(ranks),
         added=added,
         normalizer=normalizer,
