@@ -76,7 +76,8 @@ def show(reports: list[Drift], console: Console) -> None:
     share = f" ({wrong / sampled:.1%})" if sampled else ""
     console.print(
         f"[bold]{wrong} of {sampled} sampled tokens{share}[/] would have been trained wrongly from re-sent text:"
-        f" they stand at or behind its first other id. {differing} of {prompts} later prompts would have been other ids."
+        f" they stand at or behind its first other id."
+        f" {differing} of {prompts} later prompts would have been other ids."
     )
     kinds: Counter[str] = Counter()
     for each in reports:

@@ -10,7 +10,7 @@ from turnstile.engines.base import Capabilities, Engine
 from turnstile.engines.embedded import EmbeddedServer, EmbeddedSettings, cache_home, tools_template
 from turnstile.engines.llamacpp import LlamaServer, random_seed
 from turnstile.engines.smollm import ShowProgress, say_nothing
-from turnstile.tokens import Vocabulary
+from turnstile.tokens import IdRun, Vocabulary
 
 __all__ = [
     "EMBEDDED",
@@ -53,6 +53,10 @@ class EngineServer(Protocol):
 
     def speaking(self, vocabulary: Vocabulary, seeds: Callable[[], int] = random_seed) -> Engine:
         """The engine, once the tokenizer is known. Closing it closes this too."""
+        ...
+
+    async def tokenize(self, text: str) -> IdRun | None:
+        """How it turns text into ids, special tokens recognised and none added; None if it cannot say."""
         ...
 
     async def health(self) -> str:

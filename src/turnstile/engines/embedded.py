@@ -23,7 +23,7 @@ from turnstile.engines.llamacpp import LlamaCpp, LlamaServer, random_seed
 from turnstile.engines.smollm import MODEL_NAME, ShowProgress, model_file, say_nothing
 from turnstile.errors import EngineError
 from turnstile.generation import Draw, Emit, Generation, Prompt
-from turnstile.tokens import Vocabulary
+from turnstile.tokens import IdRun, Vocabulary
 
 START_LIMIT_S = 60.0
 _STOP_LIMIT_S = 5.0
@@ -190,6 +190,10 @@ class EmbeddedServer:
     def speaking(self, vocabulary: Vocabulary, seeds: Callable[[], int] = random_seed) -> Embedded:
         """The engine, once the tokenizer is known."""
         return Embedded(self, self._server.speaking(vocabulary, seeds))
+
+    async def tokenize(self, text: str) -> IdRun | None:
+        """How the model turns text into ids. Raises: EngineError."""
+        return await self._server.tokenize(text)
 
     async def ready(self) -> None:
         """Start the child again if it has died. Raises: EngineError if it does not come up."""

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from http.client import NOT_FOUND
+
+import msgspec
 
 from turnstile.engines.base import Capabilities
 from turnstile.engines.llamacpp_request import RequestBody, WrittenPrompt
 from turnstile.engines.llamacpp_run import Ground, Run
-from turnstile.engines.llamacpp_shapes import Completion, Models, Props, broken, read
+from turnstile.engines.llamacpp_shapes import Completion, Models, Props, Tokenized, broken, read
 from turnstile.engines.llamacpp_slots import SlotPool
 from turnstile.engines.logprob_fill import Letter
 from turnstile.engines.prompt_json import PromptJson
 from turnstile.engines.wire import Wire
 from turnstile.errors import TurnstileError
 from turnstile.generation import Draw, Emit, Free, Generation, Prompt
-from turnstile.tokens import Vocabulary
+from turnstile.tokens import IdRun, Vocabulary
 
 _HONOURED = frozenset(Draw.__struct_fields__)
 MAX_TOP_LOGPROBS = 20
@@ -73,6 +76,15 @@ class LlamaServer:
             seeds: where seeds come from for draws that name none.
         """
         return LlamaCpp(self, vocabulary, seeds)
+
+    async def tokenize(self, text: str) -> IdRun | None:
+        """How the server turns text into ids, special tokens recognised and none added; None if it has no such route.
+
+        Raises: EngineError.
+        """
+        body = msgspec.json.encode({"content": text, "add_special": False, "parse_special": True})
+        answer = await self.wire.post("/tokenize", body)
+        return None if answer.status == NOT_FOUND else IdRun.of(read(answer, Tokenized).tokens)
 
     async def health(self) -> str:
         """Empty if it is ready, else what is wrong, as a sentence."""

@@ -88,6 +88,12 @@ class Completion(msgspec.Struct, frozen=True):
         return bytes(self.generation_settings).decode(errors="replace")
 
 
+class Tokenized(msgspec.Struct, frozen=True):
+    """`/tokenize`."""
+
+    tokens: list[int]
+
+
 class ErrorDetail(msgspec.Struct, frozen=True):
     """What went wrong, in llama.cpp's words."""
 

@@ -30,6 +30,7 @@ from turnstile.parsing import formats
 from turnstile.reports.shelf import ModelShelf
 from turnstile.server.app import build_app
 from turnstile.server.operators import Archive
+from turnstile.server.parity import check_parity
 from turnstile.server.policy import Policy
 from turnstile.server.stopping import CANCELLED_AFTER_S, Server
 from turnstile.store import Blobs, Journal, Reader
@@ -129,6 +130,7 @@ async def _assemble(
     files = _model_files(settings, engine_server)
     model = settings.model or engine_server.capabilities.models[0]
     served = serve(files, model=model, stop_ids=frozenset())
+    unchecked = await check_parity(engine_server, served, _now())
     engine = engine_server.speaking(served.tokenizer)
     threads = ThreadPoolExecutor(_RENDER_THREADS, thread_name_prefix="turnstile-render")
     stack.callback(threads.shutdown)
@@ -152,7 +154,7 @@ async def _assemble(
     await shelf.put(journal, served, files)
     rollouts = Rollouts(journal, reader, _now)
     app = build_app(world, rollouts, Archive(reader, shelf), policy, settings)
-    running = Running("", model, engine.capabilities.engine, _notices(settings, served.facts.problem))
+    running = Running("", model, engine.capabilities.engine, _notices(settings, served.facts.problem, unchecked))
     return app, running, rollouts
 
 
@@ -161,12 +163,14 @@ def _answer_format(settings: Settings, files: ModelFiles) -> formats.AnswerForma
     return formats.by_name(settings.answer_format, found.reasoning) if settings.answer_format else found
 
 
-def _notices(settings: Settings, template_problem: str) -> tuple[str, ...]:
+def _notices(settings: Settings, template_problem: str, unchecked: str) -> tuple[str, ...]:
     notices: list[str] = []
     if not settings.admin_key:
         notices.append("No admin key: loopback only, no keys are asked for, rollouts begin with their first use")
     if template_problem:
         notices.append(f"Nothing can be spliced, every turn is rendered again: {template_problem}")
+    if unchecked:
+        notices.append(unchecked)
     return tuple(notices)
 
 

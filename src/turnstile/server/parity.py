@@ -1,0 +1,54 @@
+"""Whether the engine reads text as our tokenizer does: asked once, before anything is recorded (public case A2)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from turnstile.conversation import Message, Role, Text
+from turnstile.engines import EngineServer
+from turnstile.errors import CallerError
+from turnstile.templates.render import GenerationPrompt, TemplateFailed
+from turnstile.templates.served import Scene, Served, leading_system, render
+from turnstile.tokens import first_difference
+
+_SAMPLE = "Read `src/main.py`:\n\n\tdef area(r):\n    return 3.14159 * r**2  # m²\n日本語, naïve, 🙂 1234567"
+_TALKS = (
+    (
+        Message(Role.SYSTEM, (Text("Be brief."),)),
+        Message(Role.USER, (Text(_SAMPLE),)),
+        Message(Role.ASSISTANT, (Text("Yes."),)),
+        Message(Role.USER, (Text(_SAMPLE),)),
+    ),
+    (Message(Role.USER, (Text(_SAMPLE),)),),
+)
+
+
+async def check_parity(engine: EngineServer, served: Served, now: datetime) -> str:
+    """Compare how the engine and we turn one rendered conversation into ids.
+
+    Returns: empty if they agree, else a notice that the engine cannot be asked.
+    Raises: CallerError `tokenizer_parity` if they differ: every id that we would send means something else to it.
+    """
+    text = _rendered(served, now)
+    theirs_T = await engine.tokenize(text)
+    if theirs_T is None:
+        return "The engine cannot be asked how it tokenizes: that --tokenizer is its own was not checked"
+    ours_T = served.tokenizer.encode(text)
+    at = first_difference(ours_T, theirs_T)
+    if at is None:
+        return ""
+    ours, theirs = (run.slice(at, min(len(run), at + 4)).tolist() for run in (ours_T, theirs_T))
+    raise CallerError(
+        f"The engine tokenizes otherwise than --tokenizer: at index {at} it has {theirs}, we have {ours}",
+        "Give the folder of the very model that the engine serves",
+        code="tokenizer_parity",
+    )
+
+
+def _rendered(served: Served, now: datetime) -> str:
+    for talk in _TALKS:
+        try:
+            return render(served, Scene(leading_system(talk), (), "{}", now), talk, GenerationPrompt.ADD)
+        except TemplateFailed:
+            continue
+    return _SAMPLE
