@@ -43,6 +43,19 @@ def serve(
         str, typer.Option(envvar="TURNSTILE_ENGINE_API_KEY", help="Bearer token for the engine.", hidden=True)
     ] = "",
     max_body_mb: Annotated[int, typer.Option(help="Longest request body, in MiB.", min=1)] = 32,
+    keep_alive_s: Annotated[
+        float, typer.Option(help="Seconds of silence after which a streaming client gets a sign of life.", min=0.1)
+    ] = 15.0,
+    grace_s: Annotated[
+        float, typer.Option(help="Seconds that a call goes on which nobody waits for any more.", min=0.0)
+    ] = 2.0,
+    finish_patience_s: Annotated[
+        float, typer.Option(help="Seconds that closing a rollout waits for its running calls.", min=0.0)
+    ] = 30.0,
+    context_length: Annotated[
+        int, typer.Option(help="Tokens of one sequence, for the embedded model.", min=64, max=8192)
+    ] = 8192,
+    slots: Annotated[int, typer.Option(help="Answers that the embedded model samples at once.", min=1, max=64)] = 2,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON line when ready.")] = False,
 ) -> None:
     """Run the proxy.
@@ -63,6 +76,11 @@ def serve(
         admin_key=admin_key,
         engine_api_key=engine_api_key,
         max_body_bytes=max_body_mb * 1024 * 1024,
+        keep_alive_s=keep_alive_s,
+        grace_s=grace_s,
+        finish_patience_s=finish_patience_s,
+        context_length=context_length,
+        slots=slots,
     )
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     uvloop.run(_serve(settings, _tell_json if json else _tell_person))

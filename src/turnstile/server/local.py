@@ -18,8 +18,14 @@ from turnstile.server.start import ShowProgress, listening
 
 
 @contextlib.contextmanager
-def serve(
-    *, engine: str, store: str | Path, model: str = "", tokenizer: str | Path | None = None, admin_key: str = ""
+def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by name
+    *,
+    engine: str,
+    store: str | Path,
+    model: str = "",
+    tokenizer: str | Path | None = None,
+    template: str | Path | None = None,
+    admin_key: str = "",
 ) -> Generator[Client]:
     """Run a server until the block is left; gives a client of it, whose `url` agents are pointed at.
 
@@ -28,6 +34,7 @@ def serve(
         store: directory of the journal; made if it is not there.
         model: name that agents ask for; empty = the engine's own.
         tokenizer: folder with tokenizer.json; None = the embedded model's own.
+        template: chat template file to use instead of the model's own.
         admin_key: asks for keys as `turnstile serve --admin-key` does.
 
     Raises: what `turnstile serve` says on bad settings: CallerError, StoreError or EngineError.
@@ -37,6 +44,7 @@ def serve(
         store=Path(store),
         model=model,
         tokenizer=Path(tokenizer) if tokenizer else None,
+        template=Path(template) if template else None,
         admin_key=admin_key,
         port=0,
     )

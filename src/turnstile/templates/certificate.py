@@ -1,0 +1,262 @@
+"""What a certificate says: how exact splicing is for one template, tokenizer, set of template arguments and stop tokens.
+
+Source: docs/decisions/0008. Made by `turnstile.templates.certify`; everything here is data and what follows from it.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+from typing import assert_never
+
+import msgspec
+
+from turnstile.conversation import JsonText
+from turnstile.templates.served import Served, StopClass
+
+VERSION = 1
+"""Part of the key: raise it when a check is added or changes, so that no stale certificate is taken from a cache."""
+
+
+class CertificateClass(enum.StrEnum):
+    """How far live splicing is exact."""
+
+    EXACT = "exact"
+    """In every shape, and the template never writes its own past in another way."""
+    EXACT_REWRITES = "exact_rewrites"
+    """In every shape; the template writes its own past in another way, which splicing prevents."""
+    PARTIAL = "partial"
+    """In some shapes; the others need the client's history, cannot be proven, or are rendered again."""
+    REFUSED = "refused"
+    """In none: every turn is rendered again."""
+
+    @property
+    def exit_code(self) -> int:
+        """What `turnstile certify` ends with."""
+        match self:
+            case CertificateClass.EXACT | CertificateClass.EXACT_REWRITES:
+                return 0
+            case CertificateClass.PARTIAL:
+                return 3
+            case CertificateClass.REFUSED:
+                return 4
+            case _:
+                assert_never(self)
+
+
+class Verdict(enum.StrEnum):
+    """What became of one shape of request, held against one whole render."""
+
+    EXACT = "exact"
+    """The ids are those of the whole render, read off a small conversation."""
+    NEEDS_HISTORY = "needs_history"
+    """The same, but only read off the client's whole history, which is rendered for it."""
+    DIFFERENT = "different"
+    """The splice keeps what was sampled; the whole render puts it elsewhere or writes it otherwise."""
+    UNPROVEN = "unproven"
+    """The template raises on the whole conversation but not on the small one: it is spliced, and nothing proves it."""
+    REFUSED = "refused"
+    """No splice: rendered again, or an error where the template raises on that too."""
+
+
+class ShapeVerdict(msgspec.Struct, frozen=True):
+    """One shape of request."""
+
+    shape: str
+    verdict: Verdict
+    mode: str
+    """Where the marker stood that the splice is read off: `content` or `args`; empty without a splice."""
+    stability: str
+    """`stable`; or which renderings the next one does not begin with: `g` the generation prompt against the answer
+    as last message, `G` the generation prompt against the answer in history, `H` the answer as last message against
+    the answer in history; `n/a` where the shape has no such thing, `unknown` where the template raises."""
+    lost: bool
+    """Some text of a new message is not in the prompt."""
+    detail: str
+    """Why it is not exact; empty if it is."""
+
+
+class Repeat(msgspec.Struct, frozen=True):
+    """A shape again, behind another past than its own."""
+
+    shape: str
+    past: str
+    """`tool_cycle` or `three_answers`."""
+    verdict: Verdict
+
+
+class ChainOutcome(enum.StrEnum):
+    """How far ids that only ever grew are one whole render."""
+
+    EXACT = "exact"
+    REWRITES = "rewrites"
+    """Until the template writes an earlier turn in another way."""
+    DIFFERENT = "different"
+    REFUSED = "refused"
+    """The template raises, or no bridge was found."""
+
+
+class Chain(msgspec.Struct, frozen=True):
+    """Sixteen turns, ids grown by bridges alone, held against one whole render at the end."""
+
+    thinking: bool
+    outcome: ChainOutcome
+    turn: int
+    """The turn, from 1, at which it stopped; 16 if it did not."""
+    detail: str
+
+
+class StopToken(msgspec.Struct, frozen=True):
+    """A token that ends answers."""
+
+    id: int
+    text: str
+    inferred: bool
+    """Nobody named it; the template's own closings suggested it."""
+    problem: str
+    """Why text cannot find it again; empty if it can."""
+
+
+class Fate(enum.StrEnum):
+    """What a template does with something that a client may send."""
+
+    PRINTED = "printed"
+    AS_PYTHON = "as_python"
+    """Printed as Python would print the list."""
+    DROPPED = "dropped"
+    RAISES = "raises"
+    ABSENT = "absent"
+    """The template knows no such thing."""
+
+
+class Fates(msgspec.Struct, frozen=True):
+    """What becomes of what templates are known to lose."""
+
+    late_system: Fate
+    """A system message behind the first answer."""
+    list_content: Fate
+    """Text sent as a list of parts; Turnstile writes it as one string wherever the template takes strings."""
+    tool_calls: Fate
+    tool_results: Fate
+    past_thinking: Fate
+    """The reasoning of an answer before the last user message."""
+
+
+class Render(msgspec.Struct, frozen=True):
+    """One of the plainest renders."""
+
+    name: str
+    problem: str
+    """Empty if the template takes it."""
+
+
+class Parity(msgspec.Struct, frozen=True):
+    """Whether something else than the reference gives the same texts and ids."""
+
+    name: str
+    outcome: str
+    """`same`, `different`, `not installed` or `not run`."""
+    compared: int
+    detail: str
+
+
+class Certificate(msgspec.Struct, frozen=True):
+    """All that the checks found."""
+
+    version: int
+    key: str
+    tokenizer_sha256: str
+    template_sha256: str
+    kwargs: JsonText
+    certificate_class: CertificateClass
+    problem: str
+    """Why nothing can be spliced; empty if something can."""
+    stop_class: StopClass
+    stop_tokens: tuple[StopToken, ...]
+    blank_eaters: tuple[str, ...]
+    """Added tokens that swallow the blanks beside them."""
+    arguments_form: str
+    """How the template wants a call's arguments: `object` or `string`."""
+    reasoning_field: str
+    """Empty: it knows none."""
+    renders: tuple[Render, ...]
+    shapes: tuple[ShapeVerdict, ...]
+    repeats: tuple[Repeat, ...]
+    chains: tuple[Chain, ...]
+    fates: Fates
+    depends_on: tuple[str, ...]
+    """What changes the text without changing what it says: `clock`, `tool_order`, `tool_key_order`,
+    `argument_key_order`."""
+    parities: tuple[Parity, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """What `turnstile certify` ends with."""
+        return self.certificate_class.exit_code
+
+    def shape(self, name: str) -> ShapeVerdict | None:
+        """The verdict on a shape; None if it was not checked."""
+        return next((each for each in self.shapes if each.shape == name), None)
+
+    @property
+    def rewritten(self) -> tuple[ShapeVerdict, ...]:
+        """The shapes in which the template writes its own past in another way."""
+        return tuple(each for each in self.shapes if set(each.stability) <= set("gGH"))
+
+
+def class_of(problem: str, shapes: tuple[ShapeVerdict, ...], chains: tuple[Chain, ...]) -> CertificateClass:
+    """The class that the verdicts amount to."""
+    if problem:
+        return CertificateClass.REFUSED
+    outcomes = {chain.outcome for chain in chains}
+    if any(each.verdict is not Verdict.EXACT for each in shapes) or not outcomes <= _FAITHFUL:
+        return CertificateClass.PARTIAL
+    rewrites = any(set(each.stability) <= set("gGH") for each in shapes) or ChainOutcome.REWRITES in outcomes
+    return CertificateClass.EXACT_REWRITES if rewrites else CertificateClass.EXACT
+
+
+_FAITHFUL = frozenset({ChainOutcome.EXACT, ChainOutcome.REWRITES})
+
+
+def certificate_key(served: Served, kwargs: JsonText = "{}") -> str:
+    """The SHA-256 of all that a certificate depends on: tokenizer, templates, template arguments, stop tokens."""
+    tools = served.with_tools
+    parts = (
+        "turnstile certificate",
+        VERSION,
+        served.tokenizer.sha256,
+        served.template.sha256,
+        sorted(served.template.special_tokens.items()),
+        kwargs,
+        sorted(served.stop_ids),
+        sorted(served.stop_ids_inferred),
+        [tools.template.sha256, sorted(tools.stop_ids)] if tools is not None else [],
+    )
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def refused(problem: str, kwargs: JsonText = "{}") -> Certificate:
+    """The certificate of what cannot even be read."""
+    absent = Fates(Fate.ABSENT, Fate.ABSENT, Fate.ABSENT, Fate.ABSENT, Fate.ABSENT)
+    return Certificate(
+        version=VERSION,
+        key="",
+        tokenizer_sha256="",
+        template_sha256="",
+        kwargs=kwargs,
+        certificate_class=CertificateClass.REFUSED,
+        problem=problem,
+        stop_class=StopClass.NONE,
+        stop_tokens=(),
+        blank_eaters=(),
+        arguments_form="",
+        reasoning_field="",
+        renders=(),
+        shapes=(),
+        repeats=(),
+        chains=(),
+        fates=absent,
+        depends_on=(),
+        parities=(),
+    )
