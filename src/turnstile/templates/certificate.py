@@ -1,4 +1,4 @@
-"""What a certificate says: how exact splicing is for one template, tokenizer, set of template arguments and stop tokens.
+"""What a certificate says: how exact splicing is for a tokenizer, its template and arguments, and its stop tokens.
 
 Source: docs/decisions/0008. Made by `turnstile.templates.certify`; everything here is data and what follows from it.
 """
@@ -125,6 +125,8 @@ class Fate(enum.StrEnum):
     AS_PYTHON = "as_python"
     """Printed as Python would print the list."""
     DROPPED = "dropped"
+    MOVED = "moved"
+    """Printed in front of what is held, so that a splice does not have it."""
     RAISES = "raises"
     ABSENT = "absent"
     """The template knows no such thing."""

@@ -59,7 +59,9 @@ def check_shape(served: Served, shape: Shape, kwargs: JsonText) -> ShapeVerdict:
 def check_repeats(served: Served, kwargs: JsonText) -> tuple[Repeat, ...]:
     """The commonest shapes behind other pasts than their own."""
     return tuple(
-        Repeat(shape.name, past, check_shape(served, msgspec.structs.replace(shape, history_M=history_M), kwargs).verdict)
+        Repeat(
+            shape.name, past, check_shape(served, msgspec.structs.replace(shape, history_M=history_M), kwargs).verdict
+        )
         for past, history_M in PASTS.items()
         for shape in REPEATED
     )

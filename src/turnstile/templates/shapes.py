@@ -58,7 +58,9 @@ def said(role: Role, *texts: str, reasoning: str = "") -> Message:
 def calling(*named: tuple[str, JsonText], content: str = "", reasoning: str = "", prefix: str = "shapecal") -> Message:
     """An assistant message with calls; Mistral's template insists on ids of nine letters or digits."""
     calls = tuple(ToolCall(f"{prefix}{at}", name, arguments) for at, (name, arguments) in enumerate(named))
-    return Message(role=Role.ASSISTANT, parts=tuple(map(Text, filter(None, (content,)))), reasoning=reasoning, calls=calls)
+    return Message(
+        role=Role.ASSISTANT, parts=tuple(map(Text, filter(None, (content,)))), reasoning=reasoning, calls=calls
+    )
 
 
 def resulting(text: str, at: int = 0, prefix: str = "shapecal") -> Message:
@@ -67,11 +69,12 @@ def resulting(text: str, at: int = 0, prefix: str = "shapecal") -> Message:
 
 
 def _tool(name: str, does: str, argument: str) -> ToolSpec:
-    return ToolSpec(
-        name,
-        f'{{"type":"function","function":{{"name":"{name}","description":"{does}","parameters":{{"type":"object",'
-        f'"properties":{{"{argument}":{{"type":"string","description":"The {argument}"}}}},"required":["{argument}"]}}}}}}',
+    parameters = (
+        f'{{"type":"object","properties":{{"{argument}":{{"type":"string","description":"The {argument}"}}}},'
+        f'"required":["{argument}"]}}'
     )
+    function = f'{{"name":"{name}","description":"{does}","parameters":{parameters}}}'
+    return ToolSpec(name, f'{{"type":"function","function":{function}}}')
 
 
 TOOLS = (_tool("shell", "Run a command", "command"), _tool("fetch", "Fetch a page", "address"))
@@ -159,7 +162,11 @@ SHAPES = (
     _after_call("result_then_user", Group.UNUSUAL, "a tool result and a user message at once", _RESULT, _NEXT),
     _after_answer("two_users", Group.UNUSUAL, "two user messages in a row", said(Role.USER, "Good."), _NEXT),
     _after_answer(
-        "system_middle", Group.UNUSUAL, "a system message behind an answer", said(Role.SYSTEM, "Ten steps are left."), _NEXT
+        "system_middle",
+        Group.UNUSUAL,
+        "a system message behind an answer",
+        said(Role.SYSTEM, "Ten steps are left."),
+        _NEXT,
     ),
     _after_call(
         "tool_text_odd",
@@ -174,7 +181,9 @@ SHAPES = (
         resulting("目录 📁\u00a0x\r\ny\u200bz"),
     ),
     _after_call("tool_text_empty", Group.TEXTS, "an empty tool result", resulting("")),
-    _after_answer("user_ws", Group.TEXTS, "a user message between line breaks", said(Role.USER, "\n\n  And now?  \n\n")),
+    _after_answer(
+        "user_ws", Group.TEXTS, "a user message between line breaks", said(Role.USER, "\n\n  And now?  \n\n")
+    ),
     _after_answer(
         "user_special_text",
         Group.TEXTS,
@@ -182,10 +191,17 @@ SHAPES = (
         said(Role.USER, "print <|im_end|> or <tool_call> or </s> please"),
     ),
     _after_answer(
-        "user_parts", Group.TEXTS, "a user message of two text parts", said(Role.USER, "The first half.", "The second half.")
+        "user_parts",
+        Group.TEXTS,
+        "a user message of two text parts",
+        said(Role.USER, "The first half.", "The second half."),
     ),
     msgspec.structs.replace(
-        _TOOL_RESULT, name="deep_tool", group=Group.DEEP, says="a tool result in a second tool cycle", history_M=TOOL_PAST
+        _TOOL_RESULT,
+        name="deep_tool",
+        group=Group.DEEP,
+        says="a tool result in a second tool cycle",
+        history_M=TOOL_PAST,
     ),
     msgspec.structs.replace(
         _USER_AFTER_ANSWER,

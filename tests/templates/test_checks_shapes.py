@@ -1,0 +1,116 @@
+"""Single verdicts; the whole table is in `test_certify.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from turnstile.templates.certificate import Repeat, ShapeVerdict, Verdict
+from turnstile.templates.checks_shapes import (
+    WholeRender,
+    as_sampled,
+    check_repeats,
+    check_shape,
+    endings,
+    probe_texts,
+    whole_render,
+)
+from turnstile.templates.served import Served
+from turnstile.templates.shapes import SHAPES
+from turnstile.tokens import IdRun
+
+REFUSED = "The chat template refused the conversation"
+SHAPE = {shape.name: shape for shape in SHAPES}
+
+pytestmark = pytest.mark.families
+
+
+@pytest.mark.parametrize(
+    ("family_name", "expected"),
+    [
+        ("qwen3", ShapeVerdict("tool_result_think", Verdict.EXACT, "args", "stable", lost=False, detail="")),
+        ("qwen3", ShapeVerdict("user_after_think", Verdict.EXACT, "content", "H", lost=False, detail="")),
+        ("smollm2", ShapeVerdict("tool_result_think", Verdict.EXACT, "content", "n/a", lost=False, detail="")),
+        ("gpt-oss", ShapeVerdict("system_middle", Verdict.EXACT, "content", "stable", lost=True, detail="")),
+        (
+            "deepseek-v3",
+            ShapeVerdict(
+                "deep_tool",
+                Verdict.NEEDS_HISTORY,
+                "args",
+                "gG",
+                lost=False,
+                detail="What stands behind an answer depends on the turns before",
+            ),
+        ),
+        (
+            "llama3.1",
+            ShapeVerdict(
+                "parallel_two_results",
+                Verdict.UNPROVEN,
+                "content",
+                "unknown",
+                lost=False,
+                detail=f"{REFUSED}: This model only supports single tool-calls at once!",
+            ),
+        ),
+        (
+            "qwen3.5",
+            ShapeVerdict(
+                "system_middle",
+                Verdict.REFUSED,
+                "",
+                "unknown",
+                lost=False,
+                detail=f"{REFUSED}: System message must be at the beginning.",
+            ),
+        ),
+        (
+            "gemma4",
+            ShapeVerdict(
+                "tool_result_with_content",
+                Verdict.DIFFERENT,
+                "args",
+                "stable",
+                lost=False,
+                detail="The template writes the sampled answer, or what follows it, in another place or way",
+            ),
+        ),
+    ],
+    ids=str,
+)
+def test_a_shape_has_one_verdict(served: Callable[[str], Served], family_name: str, expected: ShapeVerdict) -> None:
+    assert check_shape(served(family_name), SHAPE[expected.shape], "{}") == expected
+
+
+def test_template_arguments_are_part_of_what_is_checked(served: Callable[[str], Served]) -> None:
+    shape = SHAPE["user_after_answer"]
+    assert check_shape(served("qwen3"), shape, "{}").stability == "H"
+    assert check_shape(served("qwen3"), shape, '{"enable_thinking":false}').stability == "GH"
+
+
+def test_counters_show_behind_a_tool_cycle(served: Callable[[str], Served]) -> None:
+    found = [each for each in check_repeats(served("deepseek-v3"), "{}") if each.verdict is not Verdict.EXACT]
+    tools = ("tool_result", "tool_result_think", "parallel_two_results")
+    assert found == [Repeat(name, "tool_cycle", Verdict.NEEDS_HISTORY) for name in tools]
+
+
+def test_where_history_has_another_ending_the_sampled_one_does_not_stay(served: Callable[[str], Served]) -> None:
+    model = served("gpt-oss")
+    history_end = model.tokenizer.id_of("<|end|>") or 0
+    assert "<|end|>" in endings(model)
+    assert as_sampled(model, IdRun.of([7, history_end])) == (IdRun.of([7, min(model.stop_ids)]), 1)
+    called = IdRun.of([7, model.tokenizer.id_of("<|call|>") or 0])
+    assert as_sampled(model, called) == (called, 2)
+
+
+def test_a_whole_render_is_split_at_the_answers_end(served: Callable[[str], Served]) -> None:
+    model = served("qwen3")
+    whole = whole_render(model, SHAPE["user_after_answer"], "{}")
+    assert isinstance(whole, WholeRender)
+    assert model.tokenizer.decode(whole.expected_A) == (
+        "\n<|im_start|>user\nGood. Show me the first.<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert model.tokenizer.decode(whole.held_T).endswith("<|im_end|>")
+    assert whole.text in set(probe_texts(model, "{}"))
