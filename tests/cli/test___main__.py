@@ -36,7 +36,12 @@ def test_a_mistake_is_one_sentence_with_its_remedy(arguments: list[str], code: i
     assert "Traceback" not in told.stderr
 
 
-def test_a_reader_that_goes_away_is_no_error_to_complain_about(store: Path) -> None:
-    command = f"{sys.executable} -m turnstile.cli drift {store} --json | head -c 1"
-    told = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
-    assert (told.stdout, told.stderr) == ("{", "")
+@pytest.mark.parametrize("command", ["drift STORE", "drift STORE --json", "validate FILE"])
+def test_a_reader_that_goes_away_is_exit_code_141_and_no_complaint(command: str, store: Path, tmp_path: Path) -> None:
+    prose = tmp_path / "prose.jsonl"
+    prose.write_text("no rollout\n" * 20)
+    command = command.replace("STORE", str(store)).replace("FILE", str(prose))
+    # The pipe's reading end is closed before the first byte, so that no write can win the race.
+    script = f"set -o pipefail; (sleep 0.1; {sys.executable} -m turnstile.cli {command}) | :"
+    told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (told.returncode, told.stdout, told.stderr) == (141, "", "")

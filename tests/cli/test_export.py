@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from turnstile.errors import CallerError, StoreError
+from turnstile.store import Journal
 from turnstile.trajectory.files import read
 
 
@@ -18,7 +19,7 @@ def test_everything_is_written_and_says_how_much(
 ) -> None:
     out = tmp_path / f"all.{suffix}"
     told = run("export", store, "-o", out)
-    assert (told.exit_code, told.stdout, told.stderr.splitlines()[-1]) == (0, "", f"2 rollouts written to {out}")
+    assert (told.exit_code, told.stdout, told.stderr) == (0, "", f"2 rollouts written to {out}\n")
     assert [(each.rollout_id, each.status, len(each.calls)) for each in read(out)] == [
         ("one", "completed", 2),
         ("two", "running", 2),
@@ -31,7 +32,6 @@ def test_everything_is_written_and_says_how_much(
         (["--rollout", "two"], ["two"]),
         (["--rollout", "two", "--rollout", "one"], ["one", "two"]),
         (["--group", "g"], ["one"]),
-        (["--group", "nobody"], []),
     ],
 )
 def test_some_are_chosen_by_name_or_group(
@@ -47,6 +47,7 @@ def test_some_are_chosen_by_name_or_group(
     [
         (["--rollout", "nobody"], CallerError, "nobody"),
         (["--rollout", "one", "--group", "h"], CallerError, "group `h`"),
+        (["--group", "nobody"], CallerError, "no rollout in group `nobody`"),
     ],
 )
 def test_a_rollout_that_is_not_there_is_named(
@@ -56,6 +57,21 @@ def test_a_rollout_that_is_not_there_is_named(
     assert isinstance(told.exception, error)
     assert word in str(told.exception)
     assert not (tmp_path / "x.jsonl").exists()
+
+
+def test_a_store_without_rollouts_says_so_and_writes_nothing(run: Callable[..., Any], tmp_path: Path) -> None:
+    Journal.open(tmp_path).close()
+    refused = run("export", tmp_path, "-o", tmp_path / "x.jsonl").exception
+    assert isinstance(refused, CallerError)
+    assert str(refused).startswith(f"No rollouts in {tmp_path}. ")
+    assert not (tmp_path / "x.jsonl").exists()
+
+
+def test_one_rollout_is_told_in_the_singular_and_without_a_terminal_nothing_else(
+    run: Callable[..., Any], store: Path, tmp_path: Path
+) -> None:
+    told = run("export", store, "-o", tmp_path / "x.jsonl", "--rollout", "one")
+    assert told.stderr == f"1 rollout written to {tmp_path / 'x.jsonl'}\n"
 
 
 def test_a_store_that_is_not_there_and_a_form_that_is_not_known_are_mistakes_with_a_remedy(

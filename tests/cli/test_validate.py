@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from turnstile.errors import CallerError
+
 
 @pytest.fixture
 def exported(run: Callable[..., Any], store: Path, tmp_path: Path) -> Path:
@@ -20,7 +22,7 @@ def exported(run: Callable[..., Any], store: Path, tmp_path: Path) -> Path:
 def test_a_good_file_has_no_errors(run: Callable[..., Any], exported: Path) -> None:
     told = run("validate", exported)
     assert told.exit_code == 0
-    assert told.stderr.startswith(f"{exported}: 0 errors, ")
+    assert told.stderr == f"{exported}: 2 rollouts read, 0 errors, 3 warnings\n"
     assert all(line.startswith("W") for line in told.stdout.splitlines())
 
 
@@ -35,6 +37,28 @@ def test_each_violation_is_a_line_and_the_exit_code_is_5(run: Callable[..., Any]
     assert all(line.split()[0][0] in "EW" for line in lines)
     assert any(line.split()[:2][1] == "one" for line in lines)
     assert any(line.startswith("E101") for line in lines)
+
+
+def test_a_file_of_something_else_is_not_read_to_its_end(run: Callable[..., Any], tmp_path: Path) -> None:
+    prose = tmp_path / "prose.jsonl"
+    prose.write_text("Call me Ishmael.\n" * 1000)
+    told = run("validate", prose)
+    assert (told.exit_code, len(told.stdout.splitlines())) == (5, 10)
+    first, last = told.stderr.splitlines()
+    assert first == f"{prose}: 0 rollouts read, 10 errors, 0 warnings"
+    assert "the rest was not read" in last
+
+
+def test_one_of_a_kind_is_told_in_the_singular(run: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text("no rollout\n")
+    assert ": 0 rollouts read, 1 error, 0 warnings" in run("validate", tmp_path / "x.jsonl").stderr
+
+
+def test_a_store_has_to_be_exported_first(run: Callable[..., Any], store: Path) -> None:
+    refused = run("validate", store).exception
+    assert isinstance(refused, CallerError)
+    assert "is a store: export it first" in str(refused)
+    assert f"turnstile export {store} -o " in str(refused)
 
 
 def test_a_file_that_is_not_there_is_a_mistake_with_a_remedy(run: Callable[..., Any], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from turnstile.errors import CallerError
 from turnstile.trajectory.files import FileForm, write
 from turnstile.trajectory.format import decode_line
-from turnstile.trajectory.validate import validate_file
+from turnstile.trajectory.validate import STRANGERS_LIMIT, FileCheck, validate_file
 
 
 def test_the_example_keeps_every_rule(example, lines_of):
@@ -51,7 +51,26 @@ def test_modes_that_differ_within_a_file_are_a_warning(tmp_path, example):
         call["logprobs_mode"] = "raw"
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps(example) + "\n" + json.dumps(other))
-    assert [str(line) for line in validate_file(path)] == ["W803 - - - mixed log-probability modes: processed, raw"]
+    assert [str(line) for line in validate_file(path)] == [
+        "W803 - - - mixed log-probability modes: processed (after all samplers),"
+        " raw (the model's own, as with a grammar or at temperature 0)"
+    ]
+
+
+def test_a_check_knows_how_many_rollouts_it_read(tmp_path, example):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(example) + "\nnot json\n" * STRANGERS_LIMIT)
+    check = FileCheck(path)
+    assert sum(found.code == "E101" for found in check.violations()) == STRANGERS_LIMIT
+    assert (check.rollouts, check.gave_up) == (1, False)
+
+
+def test_a_file_of_something_else_is_given_up_after_its_first_lines(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("a line of prose\n" * 1000)
+    check = FileCheck(path)
+    assert [found.code for found in check.violations()] == ["E101"] * STRANGERS_LIMIT
+    assert (check.rollouts, check.gave_up) == (0, True)
 
 
 def test_a_file_that_is_not_there_is_refused():

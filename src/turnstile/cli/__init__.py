@@ -14,6 +14,9 @@ from turnstile.cli.serve import serve
 from turnstile.cli.validate import validate
 from turnstile.errors import CallerError, TurnstileError
 
+READER_GONE = 141
+"""What a shell reports of a program that SIGPIPE ended."""
+
 app = typer.Typer(
     name="turnstile",
     help="Records the exact tokens an agent's model saw and sampled, and keeps them exact in every later turn.",
@@ -33,7 +36,10 @@ def main() -> None:
     except TurnstileError as error:
         print(f"turnstile: {error}", file=sys.stderr)  # noqa: T201 - the one place that tells a person what was wrong
         sys.exit(2 if isinstance(error, CallerError) else 1)
-    except BrokenPipeError:
-        # The reader went away (`| head`): Python would complain again when it flushes stdout at exit.
+    except SystemExit as end:
+        # Typer and Rich turn a reader that went away (`| head`) into exit code 1, which would look like a failure.
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        # Python would complain once more when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        sys.exit(READER_GONE)

@@ -45,7 +45,11 @@ def drift(
         for each in reports:
             typer.echo(msgspec.json.encode(each).decode())
     else:
-        show(list(reports), wide_console())
+        found = list(reports)
+        if found:
+            show(found, wide_console())
+        else:
+            typer.echo(f"No rollouts in {source}.")
 
 
 def _of_store(store: Path) -> Iterator[Drift]:

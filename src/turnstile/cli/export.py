@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
+from turnstile.cli.progress import counted, progress_bar
 from turnstile.errors import CallerError
 from turnstile.history.forest import Forest
 from turnstile.store import Reader, RolloutSummary
@@ -29,11 +29,12 @@ def export(
     Every attempt of every rollout is written; one that is still open is marked `running`.
     """
     with Reader.open(store) as reader:
+        if not reader.rollouts(limit=1):
+            raise CallerError(f"No rollouts in {store}", "Run an agent through its server first", code="store_empty")
         chosen = _chosen(reader, rollout or [], group)
-        columns = (TextColumn("export"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        with progress_bar(TextColumn("export"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
             count = write(output, bar.track(_assembled(reader, chosen), total=len(chosen)))
-    typer.echo(f"{count} rollouts written to {output}", err=True)
+    typer.echo(f"{counted(count, 'rollout')} written to {output}", err=True)
 
 
 def _chosen(reader: Reader, names: list[str], group: str | None) -> list[RolloutSummary]:
@@ -43,6 +44,12 @@ def _chosen(reader: Reader, names: list[str], group: str | None) -> list[Rollout
         raise CallerError(
             f"The store has no rollout `{missing[0]}`" + (f" in group `{group}`" if group else ""),
             "See the ids with GET /rollouts, or leave --rollout out to write all",
+            code="rollout_not_found",
+        )
+    if not found:
+        raise CallerError(
+            f"The store has no rollout in group `{group}`",
+            "See the groups with GET /rollouts, or leave --group out to write all",
             code="rollout_not_found",
         )
     return found

@@ -1,4 +1,4 @@
-"""What commands show people: progress on long work, on stderr and only where somebody looks, and wide tables."""
+"""What commands show people: progress on long work, on stderr and only where somebody looks, tables and counts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Generator
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, TaskID, TextColumn, TimeRemainingColumn
 
 from turnstile.engines.smollm import Progress as Download
 from turnstile.server.start import ShowProgress
@@ -21,11 +21,21 @@ def wide_console() -> Console:
     return console if console.is_terminal else Console(width=PIPED_WIDTH)
 
 
+def counted(number: int, thing: str) -> str:
+    """A number of things in words: `1 error`, `2 errors`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """A bar on stderr that leaves nothing behind, and draws nothing where stderr is no terminal."""
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
 @contextlib.contextmanager
 def download_bar() -> Generator[ShowProgress]:
     """A bar that appears with the first byte of a download and goes when it is done."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar = progress_bar(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     tasks: dict[str, TaskID] = {}
 
     def show(download: Download) -> None:

@@ -9,18 +9,23 @@ import msgspec
 from turnstile.trajectory.shapes import CallInfo, Rollout, SamplingInfo
 from turnstile.trajectory.violation import Fault, Violation
 
+_MODES = {"processed": "after all samplers", "raw": "the model's own, as with a grammar or at temperature 0"}
+"""What the usual modes mean to a person."""
+_OTHER = "a trainer that recomputes gets another distribution"
+
 
 def check_signal(rollout: Rollout) -> Iterator[Fault]:
     """W801, W804 and W805: one rollout by itself."""
     if rollout.trainable and rollout.reward is None:
-        yield Fault("W801", "unscored rollout")
+        running = f"; still running: POST /rollouts/{rollout.rollout_id}/finish" if rollout.status == "running" else ""
+        yield Fault("W801", f"no reward was given{running}")
     kept_sets = all({"kept_ids", "kept_offsets"} <= sequence.arrays.keys() for sequence in rollout.sequences)
     said: set[str] = set()
     for number, call in trained_calls(rollout):
         for reason in _other_distribution(call, rollout.samplings[call.sampling], kept_sets=kept_sets):
             if reason not in said:
                 said.add(reason)
-                yield Fault("W804", f"trainer will recompute another distribution: {reason}", index=number)
+                yield Fault("W804", reason, index=number)
     for at, sequence in enumerate(rollout.sequences):
         for segment, _ in sequence.sampled_segments():
             low, high = segment.policy_version_min, segment.policy_version_max
@@ -48,7 +53,7 @@ def _other_distribution(call: CallInfo, sampling: SamplingInfo, *, kept_sets: bo
     }
     for name, in_force in filters.items():
         if in_force and not kept_sets:
-            yield f"{name} without kept sets"
+            yield f"{_OTHER}: {name} without kept sets"
     if call.logprobs_mode == "processed":
         return
     shifts = {
@@ -56,12 +61,14 @@ def _other_distribution(call: CallInfo, sampling: SamplingInfo, *, kept_sets: bo
         "presence_penalty": sampling.presence_penalty not in (None, 0.0),
         "frequency_penalty": sampling.frequency_penalty not in (None, 0.0),
         "logit_bias": bool(sampling.logit_bias),
-        "structured_output": sampling.structured_output is not None,
         "temperature": call.logprobs_mode == "raw" and sampling.temperature not in (None, 0.0, 1.0),
     }
     for name, in_force in shifts.items():
         if in_force:
-            yield f"{name} is not in {call.logprobs_mode} log-probabilities"
+            yield f"{_OTHER}: {name} is not in {call.logprobs_mode} log-probabilities"
+    if sampling.structured_output is not None:
+        own = "the model's own" if call.logprobs_mode == "raw" else call.logprobs_mode
+        yield f"the recorded log-probabilities are {own}, without the grammar; {_OTHER} than was sampled from"
 
 
 class _Group(msgspec.Struct):
@@ -97,5 +104,5 @@ class FileSignal:
                 said = "one rollout" if group.rollouts == 1 else f"all {group.rollouts} rewards equal"
                 yield Violation("W802", "-", None, None, f"no learning signal in group {name}: {said}")
         if len(self._modes) > 1:
-            message = f"mixed log-probability modes: {', '.join(sorted(self._modes))}"
-            yield Violation("W803", "-", None, None, message)
+            told = ", ".join(f"{mode} ({_MODES[mode]})" if mode in _MODES else mode for mode in sorted(self._modes))
+            yield Violation("W803", "-", None, None, f"mixed log-probability modes: {told}")

@@ -15,7 +15,10 @@ from turnstile.trajectory.files import SideFiles, Unreadable, records
 from turnstile.trajectory.shapes import Rollout
 from turnstile.trajectory.violation import Fault, Violation
 
-__all__ = ["Violation", "validate", "validate_file"]
+__all__ = ["STRANGERS_LIMIT", "FileCheck", "Violation", "validate", "validate_file"]
+
+STRANGERS_LIMIT = 10
+"""Lines that cannot be read at the head of a file after which it is taken for a file of another program."""
 
 
 def validate(rollout: Rollout) -> Iterator[Violation]:
@@ -28,25 +31,46 @@ def validate(rollout: Rollout) -> Iterator[Violation]:
         yield _violation(fault, rollout)
 
 
-def validate_file(path: str | os.PathLike[str]) -> Iterator[Violation]:
-    """Everything that is wrong with a file, in the order of its records; holds one rollout at a time.
+class FileCheck:
+    """One walk over a file, and how far it came."""
 
-    Raises: CallerError if there is no such file or its name is of no known form; StoreError if the disk refuses.
-    """
-    signal = FileSignal()
-    side = SideFiles(path)
-    for found in records(path):
-        if isinstance(found, Unreadable):
-            yield Violation(found.code, "-", None, None, f"{found.place}: {found.problem}")
-            continue
-        yield from validate(found)
-        for fault in signal.add(found):
-            yield _violation(fault, found)
-        for at, sequence in enumerate(found.sequences):
-            missing = "E602" if side.has_media else "W602"
-            for fault in check_side_bytes(sequence, at, side.read, missing):
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self.rollouts = 0
+        """Rollouts that could be read so far."""
+        self.gave_up = False
+        """Whether it stopped because nothing that it read looked like a rollout."""
+
+    def violations(self) -> Iterator[Violation]:
+        """Everything that is wrong with the file, in the order of its records; holds one rollout at a time.
+
+        Raises: CallerError if there is no such file or its name is of no known form; StoreError if the disk refuses.
+        """
+        signal = FileSignal()
+        side = SideFiles(self._path)
+        strangers = 0
+        for found in records(self._path):
+            if isinstance(found, Unreadable):
+                yield Violation(found.code, "-", None, None, f"{found.place}: {found.problem}")
+                strangers += found.code == "E101"
+                if strangers == STRANGERS_LIMIT and not self.rollouts:
+                    self.gave_up = True
+                    return
+                continue
+            self.rollouts += 1
+            yield from validate(found)
+            for fault in signal.add(found):
                 yield _violation(fault, found)
-    yield from signal.close()
+            for at, sequence in enumerate(found.sequences):
+                missing = "E602" if side.has_media else "W602"
+                for fault in check_side_bytes(sequence, at, side.read, missing):
+                    yield _violation(fault, found)
+        yield from signal.close()
+
+
+def validate_file(path: str | os.PathLike[str]) -> Iterator[Violation]:
+    """Everything that is wrong with a file, as `FileCheck.violations` has it."""
+    return FileCheck(path).violations()
 
 
 def _violation(fault: Fault, rollout: Rollout) -> Violation:
