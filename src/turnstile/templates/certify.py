@@ -35,6 +35,7 @@ from turnstile.templates.served import Served
 from turnstile.templates.shapes import SHAPES
 
 _THINKING = "The next file may say more."
+_STEPS = len(SHAPES) + 3
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -78,13 +79,12 @@ def certify(
     problem = _problem(served, stop_tokens)
     shapes = () if problem else tuple(_shapes(served, kwargs, show))
     problem = problem or _no_plain_turn(shapes)
-    steps = len(SHAPES)
-    show(Step(steps, steps + 3, "16 turns"))
-    has_thinking = bool(served.facts.form.reasoning_field)
-    chains = () if problem else tuple(check_chain(served, kwargs, each) for each in ("", _THINKING)[: 1 + has_thinking])
-    show(Step(steps + 1, steps + 3, "other pasts"))
+    show(Step(len(SHAPES), _STEPS, "16 turns"))
+    chains = () if problem else tuple(check_chain(served, kwargs, thinking) for thinking in _thinking(served))
+    show(Step(len(SHAPES) + 1, _STEPS, "other pasts"))
     repeats = () if problem else check_repeats(served, kwargs)
-    show(Step(steps + 2, steps + 3, "losses and order"))
+    show(Step(len(SHAPES) + 2, _STEPS, "losses and order"))
+    form = served.facts.form
     return Certificate(
         version=VERSION,
         key=certificate_key(served, kwargs),
@@ -96,8 +96,8 @@ def certify(
         stop_class=served.facts.stop_class,
         stop_tokens=stop_tokens,
         blank_eaters=blank_eaters(served),
-        arguments_form=served.facts.form.arguments.value,
-        reasoning_field=served.facts.form.reasoning_field,
+        arguments_form=form.arguments.value,
+        reasoning_field=form.reasoning_field,
         renders=check_renders(served, kwargs),
         shapes=shapes,
         repeats=repeats,
@@ -106,6 +106,10 @@ def certify(
         depends_on=tuple(check_order(served, kwargs)),
         parities=(*check_faster(served, faster, probe_texts(served, kwargs)), check_engine(served, tokenize)),
     )
+
+
+def _thinking(served: Served) -> tuple[str, ...]:
+    return ("", _THINKING) if served.facts.form.reasoning_field else ("",)
 
 
 def _problem(served: Served, stop_tokens: tuple[StopToken, ...]) -> str:
@@ -119,7 +123,7 @@ def _problem(served: Served, stop_tokens: tuple[StopToken, ...]) -> str:
 
 def _shapes(served: Served, kwargs: JsonText, show: ShowStep) -> Iterator[ShapeVerdict]:
     for at, shape in enumerate(SHAPES):
-        show(Step(at, len(SHAPES) + 3, shape.says))
+        show(Step(at, _STEPS, shape.says))
         yield check_shape(served, shape, kwargs)
 
 
