@@ -27,7 +27,7 @@ from turnstile.parsing.formats import NO_TOOL_CALLS
 from turnstile.parsing.toolcalls import FORMATS
 from turnstile.protocols import DIALECTS
 from turnstile.protocols.chat_request import _REFUSED, _TRANSPORT, ChatRequest
-from turnstile.reports.drift import Drift, DriftKind
+from turnstile.reports.drift import Difference, Drift, DriftKind
 from turnstile.server.app import build_app
 from turnstile.server.metrics import Metrics
 from turnstile.store import RolloutSummary
@@ -178,7 +178,7 @@ def test_every_error_code_is_explained_once_and_no_other() -> None:
 
 
 def test_the_drift_report_is_explained_field_by_field() -> None:
-    names = [*Drift.__struct_fields__, *DriftKind]
+    names = [*Drift.__struct_fields__, *Difference.__struct_fields__, *DriftKind]
     assert _not_in(ROOT / "docs" / "read-the-drift-report.md", names) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,19 @@ def test_a_store_is_reported_in_words(run: Callable[..., Any], store: Path) -> N
     assert told.exit_code == 0
     assert "sampled tokens" in told.stdout
     assert "By kind: retokenization" in told.stdout
-    assert "sequence of c1" in told.stdout
+    assert "one, sequence of c1: retokenization at token " in told.stdout
+
+
+def test_a_difference_shows_the_ids_of_both_sides_below_each_other_in_80_columns(
+    run: Callable[..., Any], store: Path
+) -> None:
+    lines = run("drift", store).stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    at = next(number for number, line in enumerate(lines) if line.startswith("one, sequence of c1"))
+    held, rendered = lines[at + 1 : at + 3]
+    assert re.fullmatch(r"  held       \[\d+, \d+(, \d+)*\]  '.*Hello<\|im_end\|>.*", held)
+    assert re.fullmatch(r"  from text  \[\d+\] +'.*Hello<\|im_end\|>.*", rendered)
+    assert held.index("'") == rendered.index("'")
 
 
 def test_a_program_gets_one_object_a_rollout(run: Callable[..., Any], store: Path) -> None:

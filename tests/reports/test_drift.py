@@ -86,6 +86,26 @@ def test_a_call_that_is_written_again_is_json_drift(served: Served) -> None:
     assert '{"name": "' in found.rendered
 
 
+def test_another_spelling_is_told_with_the_ids_of_both_sides(served: Served) -> None:
+    def ids(*pieces: str) -> tuple[int, ...]:
+        return tuple(each for piece in pieces for each in served.tokenizer.encode(piece).tolist())
+
+    sampled = join([served.tokenizer.encode(piece) for piece in ("The", " H", "ello", " sea", "<|im_end|>")])
+    found = difference(served, told(served, sampled, said("The Hello sea")))
+    assert found is not None
+    assert (found.held_ids, found.rendered_ids) == (ids(" H", "ello"), ids(" Hello"))
+    assert found.held == "\nThe Hello sea<|im_end|>"
+    assert found.rendered.startswith("\nThe Hello sea<|im_end|>")
+
+
+def test_sides_that_never_meet_again_are_told_with_their_first_ids(served: Served) -> None:
+    sampled = served.tokenizer.encode("Hello there, dear people of the sea and of the land<|im_end|>")
+    found = difference(served, told(served, sampled, said("Hello you")))
+    assert found is not None
+    assert found.held_ids == tuple(sampled.slice(1, 11).tolist())
+    assert 0 < len(found.rendered_ids) <= 10
+
+
 def test_a_difference_before_the_first_answer_is_scaffold_and_makes_every_sampled_id_wrong(served: Served) -> None:
     run = told(served, served.tokenizer.encode("Hello<|im_end|>"), said("Hello"))
     changed = msgspec.structs.replace(run, messages=(Message(Role.USER, (Text("Ho"),)), run.messages[1]))

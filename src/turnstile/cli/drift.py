@@ -11,12 +11,11 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from turnstile.cli.progress import wide_console
 from turnstile.errors import CallerError
 from turnstile.history.forest import Forest
-from turnstile.reports.drift import Drift
+from turnstile.reports.drift import Difference, Drift, DriftKind
 from turnstile.reports.drift_sources import drift_of_forest, drift_of_trajectory
 from turnstile.reports.shelf import ModelShelf
 from turnstile.server.start import read_model_folder
@@ -26,6 +25,8 @@ from turnstile.trajectory.files import read
 
 SHOWN = 12
 """Differences that a person is shown."""
+LINE = 80
+"""Columns of each of their lines."""
 
 
 def drift(
@@ -79,9 +80,9 @@ def show(reports: list[Drift], console: Console) -> None:
     differing = sum(each.prompts_differing for each in reports)
     share = f" ({wrong / sampled:.1%})" if sampled else ""
     console.print(
-        f"[bold]{wrong} of {sampled} sampled tokens{share}[/] would have been trained wrongly from re-sent text:"
-        f" they stand at or behind its first other id."
-        f" {differing} of {prompts} later prompts would have been other ids."
+        f"[bold]{wrong} of {sampled} sampled tokens{share}[/] would have been trained wrongly from text:\n"
+        f"they stand at or behind the first id that differs.\n"
+        f"{differing} of {prompts} later prompts would have been other ids."
     )
     kinds: Counter[str] = Counter()
     for each in reports:
@@ -90,13 +91,21 @@ def show(reports: list[Drift], console: Console) -> None:
         console.print("No drift: here the text of every history gives back the very ids that were sampled.")
         return
     console.print("By kind: " + ", ".join(f"{kind} {count}" for kind, count in kinds.most_common()))
-    table = Table("rollout", "where", "kind", "token", "wrong", "held", "from text", box=None, pad_edge=False)
     rows = [(each.rollout_id, found) for each in reports for found in each.differences]
     for rollout_id, found in rows[:SHOWN]:
-        table.add_row(
-            rollout_id, found.where, found.kind, str(found.index), str(found.wrong),
-            escape(repr(found.held)), escape(repr(found.rendered)),
-        )  # fmt: skip
-    console.print(table)
+        _show_difference(rollout_id, found, console)
     if len(rows) > SHOWN:
         console.print(f"... and {len(rows) - SHOWN} more; `turnstile drift --json` shows all.")
+
+
+def _show_difference(rollout_id: str, found: Difference, console: Console) -> None:
+    """Three lines of at most 80 columns: where, then both sides below each other from the difference on."""
+    place = f"{rollout_id}, {found.where}: [bold]{found.kind}[/] at token {found.index}, {found.wrong} wrong"
+    console.print(place, highlight=False, soft_wrap=True)
+    sides = (("held", found.held_ids, found.held), ("from text", found.rendered_ids, found.rendered))
+    # The texts of a spelling are equal, so there the ids are what differs to the eye.
+    spelled = [str(list(ids)) if found.kind is DriftKind.RETOKENIZATION else "" for _, ids, _ in sides]
+    width = max(map(len, spelled))
+    for (name, _, text), ids in zip(sides, spelled, strict=True):
+        line = f"  {name:9}  {ids:{width}}{'  ' if width else ''}{text!r}"
+        console.print(escape(line if len(line) <= LINE else f"{line[: LINE - 2]} …"), highlight=False, soft_wrap=True)

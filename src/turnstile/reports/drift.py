@@ -21,8 +21,10 @@ from turnstile.templates.render import GenerationPrompt
 from turnstile.templates.served import Scene, Served, leading_system, render
 from turnstile.tokens import IdRun, first_difference
 
-_WINDOW = 6
-"""Ids shown on each side of a difference."""
+_BEFORE = 2
+"""Ids shown before a difference, so that its place is recognised."""
+_BEHIND = 10
+"""Ids shown from a difference on."""
 
 
 class DriftKind(enum.StrEnum):
@@ -55,9 +57,13 @@ class Difference(msgspec.Struct, frozen=True):
     wrong: int
     """Sampled ids at or behind it."""
     held: str
-    """The held text around it."""
+    """The held text from two ids before it on."""
     rendered: str
-    """The re-rendered text around it; for RENDER_FAILED the template's words."""
+    """The re-rendered text from there on; for RENDER_FAILED the template's words."""
+    held_ids: tuple[int, ...] = ()
+    """The held ids from `index` on, up to where both sides have spelled one text; the first few if they never do."""
+    rendered_ids: tuple[int, ...] = ()
+    """The re-rendered ids of the same stretch."""
 
 
 class Drift(msgspec.Struct, frozen=True):
@@ -131,6 +137,7 @@ def difference(served: Served, told: Told) -> Difference | None:
     at = first_difference(told.ids_T, rendered_T)
     if at is None or (told.generation is GenerationPrompt.OMIT and at == len(told.ids_T)):
         return None
+    held_ids, rendered_ids = _parted(served, told.ids_T, rendered_T, at)
     return Difference(
         where=told.where,
         kind=_kind(served, told, rendered_T, at),
@@ -138,11 +145,27 @@ def difference(served: Served, told: Told) -> Difference | None:
         wrong=sum(max(0, end - max(start, at)) for start, end in told.sampled),
         held=_window(served, told.ids_T, at),
         rendered=_window(served, rendered_T, at),
+        held_ids=held_ids,
+        rendered_ids=rendered_ids,
     )
 
 
 def _window(served: Served, ids_T: IdRun, at: int) -> str:
-    return served.tokenizer.decode(ids_T.slice(max(0, at - _WINDOW), min(len(ids_T), at + _WINDOW)))
+    return served.tokenizer.decode(ids_T.slice(max(0, at - _BEFORE), min(len(ids_T), at + _BEHIND)))
+
+
+def _parted(served: Served, held_T: IdRun, rendered_T: IdRun, at: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids of each side from a difference on, up to where both have spelled the same bytes."""
+    held, rendered = (tuple(run.slice(at, min(len(run), at + _BEHIND)).tolist()) for run in (held_T, rendered_T))
+    rendered_ends = {_spelled(served, rendered[:count]): count for count in range(1, len(rendered) + 1)}
+    for count in range(1, len(held) + 1):
+        if (other := rendered_ends.get(_spelled(served, held[:count]))) is not None:
+            return held[:count], rendered[:other]
+    return held, rendered
+
+
+def _spelled(served: Served, ids: tuple[int, ...]) -> bytes:
+    return b"".join(served.tokenizer.token_bytes(each) for each in ids)
 
 
 def _kind(served: Served, told: Told, rendered_T: IdRun, at: int) -> DriftKind:
