@@ -35,6 +35,36 @@ def test_a_rollout_is_run_scored_and_fetched(wired: Callable[..., Any]) -> None:
     assert len(found.sequences) == 1
 
 
+def test_a_reward_may_be_a_number_of_any_library(client: Client) -> None:
+    class Float32:
+        def __float__(self) -> float:
+            return 0.25
+
+    class Int64:
+        def __index__(self) -> int:
+            return 7
+
+    with client.rollout() as rollout:
+        rollout.finish(reward=True, rewards={"style": Float32()}, metadata={"step": Int64(), "loss": Float32()})
+    found = rollout.trajectory()
+    assert (found.reward, found.rewards) == (1.0, {"style": 0.25})
+    assert found.extra["turnstile.metadata"] == {"finished": {"step": 7, "loss": 0.25}}
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf")])
+def test_a_reward_that_is_not_finite_is_refused_and_the_rollout_stays_open(client: Client, reward: float) -> None:
+    with client.rollout() as rollout:
+        with pytest.raises(CallerError, match="`reward` is"):
+            rollout.finish(reward=reward)
+        rollout.finish(reward=1.0)
+    assert rollout.trajectory().reward == 1.0
+
+
+def test_metadata_that_json_cannot_hold_is_refused_by_kind(client: Client) -> None:
+    with client.rollout() as rollout, pytest.raises(CallerError, match="A set cannot be sent"):
+        rollout.finish(metadata={"seen": {1}})  # type: ignore[dict-item]
+
+
 def test_leaving_the_block_closes_the_rollout_unscored(client: Client) -> None:
     with client.rollout() as rollout:
         pass

@@ -131,3 +131,8 @@ def test_what_tile_makes_is_always_a_tiling(pieces: list[tuple[int, SegmentKind]
 def test_a_broken_tiling_is_named_with_its_place(spans: list[tuple[int, int]], fault: str) -> None:
     segments = [Segment(start, end, SegmentKind.PROMPT) for start, end in spans]
     assert tiling_fault(segments, 5) == fault
+
+
+@given(IDS, st.slices(40))
+def test_a_run_is_sliced_as_a_list_of_ids_is(ids: list[int], part: slice) -> None:
+    assert IdRun.of(ids)[part] == IdRun.of(ids[part])

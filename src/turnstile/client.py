@@ -6,12 +6,13 @@ Plain blocking calls over the standard library, so that it can be used from any 
 from __future__ import annotations
 
 import json
+import math
 import os
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TypeVar
+from typing import SupportsFloat, SupportsIndex, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -63,22 +64,24 @@ class RolloutHandle:
     def finish(
         self,
         *,
-        reward: float | None = None,
-        rewards: Mapping[str, float | None] | None = None,
+        reward: SupportsFloat | None = None,
+        rewards: Mapping[str, SupportsFloat | None] | None = None,
         status: str = "completed",
         metadata: Mapping[str, JsonValue] | None = None,
     ) -> None:
         """Close the rollout; later calls of its agent are refused.
 
         Args:
-            reward: the outcome; None = unscored, never 0.
+            reward: the outcome, a number of any library; None = unscored, never 0.
             rewards: named parts of it, for people and trainers that want them.
             status: `completed`, `failed`, `truncated` or `aborted`.
             metadata: anything else, kept with the rollout.
 
-        Raises: CallerError if it is closed already.
+        Raises: CallerError if it is closed already, or a number is not finite.
         """
-        body = {"status": status, "reward": reward, "rewards": dict(rewards or {}), "metadata": dict(metadata or {})}
+        parts = {name: _finite(f"rewards[{name!r}]", value) for name, value in (rewards or {}).items()}
+        outcome = _finite("reward", reward)
+        body = {"status": status, "reward": outcome, "rewards": parts, "metadata": dict(metadata or {})}
         self._client.post(f"/rollouts/{quote(self.rollout_id)}/finish", body)
         self._finished = True
 
@@ -154,7 +157,13 @@ class Client:
     def post(self, path: str, body: Mapping[str, JsonValue]) -> bytes:
         """The body of POST path. Raises: CallerError, EngineError or TurnstileError as the server answered."""
         headers = {"content-type": "application/json"}
-        return self._ask(urllib.request.Request(f"{self.url}{path}", json.dumps(body).encode(), headers))
+        try:
+            content = json.dumps(body, default=_plain, allow_nan=False).encode()
+        except ValueError as not_json:
+            raise CallerError(
+                f"The body for {path} holds what JSON cannot: {not_json}", "Send finite numbers"
+            ) from None
+        return self._ask(urllib.request.Request(f"{self.url}{path}", content, headers))
 
     def _ask(self, request: urllib.request.Request) -> bytes:
         if self._admin_key:
@@ -172,6 +181,25 @@ class Client:
                 "Check that `turnstile serve` runs there",
                 code="server_unreachable",
             ) from None
+
+
+def _finite(name: str, value: SupportsFloat | None) -> float | None:
+    """A number of any library as a float; None stays None."""
+    if value is None:
+        return None
+    number = float(value)
+    if not math.isfinite(number):
+        raise CallerError(f"`{name}` is {number}", "Give a finite number, or None for unscored", param=name)
+    return number
+
+
+def _plain(value: object) -> JsonValue:
+    """What JSON has for a number of another library, such as numpy's or torch's."""
+    if isinstance(value, SupportsIndex):
+        return int(value)
+    if isinstance(value, SupportsFloat):
+        return float(value)
+    raise CallerError(f"A {type(value).__name__} cannot be sent", "Send numbers, texts, lists and objects")
 
 
 class _Problem(msgspec.Struct, frozen=True):

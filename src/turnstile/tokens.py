@@ -12,7 +12,7 @@ import math
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol, final
+from typing import Protocol, final, overload
 
 import msgspec
 
@@ -66,7 +66,14 @@ class IdRun:
     def __add__(self, other: IdRun) -> IdRun:
         return IdRun(self.packed + other.packed)
 
-    def __getitem__(self, at: int) -> int:
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> IdRun: ...
+    def __getitem__(self, at: int | slice) -> int | IdRun:
+        if isinstance(at, slice):
+            start, end, step = at.indices(len(self))
+            return self.slice(start, max(start, end)) if step == 1 else IdRun.of(self.tolist()[at])
         length = len(self)
         at = at + length if at < 0 else at
         if not 0 <= at < length:

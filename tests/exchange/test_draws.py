@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
-from turnstile.conversation import Call, Message, Role, Sampling, Text
+from turnstile.conversation import Call, Message, Role, Sampling, Text, ToolMode, ToolSpec
 from turnstile.engines.base import Capabilities
 from turnstile.errors import CallerError
-from turnstile.exchange.draws import choices_of, draw_for, refuse_what_is_not_honoured
+from turnstile.exchange.draws import choices_of, draw_for, refuse_lost_tools, refuse_what_is_not_honoured
 from turnstile.generation import Draw, Free, GrammarConstraint
+from turnstile.templates.facts import serve
 
 ABLE = Capabilities(
     engine="llamacpp",
@@ -66,3 +69,22 @@ def test_what_the_engine_would_ignore_is_refused_by_name(draw: Draw, param: str)
 def test_what_the_engine_honours_passes() -> None:
     refuse_what_is_not_honoured(Draw(temperature=0.2, top_p=0.9, top_logprobs=5), ABLE)
     refuse_what_is_not_honoured(Draw(top_k=4), msgspec.structs.replace(ABLE, honours=frozenset({"top_k"})))
+
+
+WITH_TOOL = Call(
+    "openai.chat", "m", (Message(Role.USER, (Text("hi"),)),), tools=(ToolSpec("t", '{"function":{"name":"t"}}'),)
+)
+
+
+def test_tools_that_the_template_does_not_print_are_refused_by_name(family_files: Any) -> None:
+    deaf = serve(family_files("smollm2"), model="m")
+    with pytest.raises(CallerError) as refused:
+        refuse_lost_tools(WITH_TOOL, deaf)
+    assert (refused.value.param, refused.value.status) == ("tools", 400)
+
+
+def test_tools_that_are_printed_or_not_to_be_called_pass(family_files: Any) -> None:
+    refuse_lost_tools(WITH_TOOL, serve(family_files("qwen3"), model="m"))
+    refuse_lost_tools(
+        msgspec.structs.replace(WITH_TOOL, tool_choice=ToolMode.NONE), serve(family_files("smollm2"), model="m")
+    )

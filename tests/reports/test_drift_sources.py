@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from turnstile.errors import CallerError
 from turnstile.history.forest import Forest
 from turnstile.reports.drift_sources import drift_of_forest, drift_of_trajectory
 from turnstile.reports.shelf import ModelShelf
@@ -41,3 +43,16 @@ def test_a_file_drifts_as_its_store_does(left: Any, reader: Reader, shelf: Model
 def test_nothing_has_no_drift_to_report(shelf: ModelShelf) -> None:
     with pytest.raises(ValueError, match="no rollout"):
         drift_of_forest(Forest(), shelf)
+
+
+@pytest.mark.parametrize("part", ["tokenizer", "chat template"])
+def test_a_file_is_not_compared_with_another_model_than_its_own(
+    left: Any, reader: Reader, shelf: ModelShelf, part: str
+) -> None:
+    forest = Forest.of(reader.records(left.rollout_id))
+    rollout = assemble(forest)
+    name = {"tokenizer": "tokenizer_sha256", "chat template": "chat_template_sha256"}[part]
+    other = msgspec.structs.replace(rollout.heads[0], **{name: "0" * 64})
+    with pytest.raises(CallerError, match=f"The {part} given") as refused:
+        drift_of_trajectory(msgspec.structs.replace(rollout, heads=(other,)), shelf.served(*forest.heads.values()))
+    assert refused.value.code == "model_mismatch"

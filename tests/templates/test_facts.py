@@ -60,6 +60,7 @@ FACTS = {
         form=msgspec.structs.replace(PLAIN_FORM, arguments=ArgumentsForm.STRING),
         stop_class=StopClass.CLOSED,
         drops_calls=False,
+        drops_tools=True,
         needs_history=frozenset({Mode.ARGS}),
         content_close="<｜end▁of▁sentence｜>",  # noqa: RUF001 - DeepSeek's bars
         reasoning_close="</think><｜end▁of▁sentence｜>",  # noqa: RUF001
@@ -78,6 +79,7 @@ FACTS = {
         form=PLAIN_FORM,
         stop_class=StopClass.CLOSED,
         drops_calls=True,
+        drops_tools=True,
         needs_history=frozenset(),
         content_close="<|im_end|>",
         reasoning_close="</think><|im_end|>",

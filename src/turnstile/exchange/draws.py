@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from turnstile.conversation import Call, Sampling
+from turnstile.conversation import Call, Sampling, ToolMode
 from turnstile.engines.base import Capabilities
 from turnstile.errors import CallerError
 from turnstile.generation import Constraint, Draw, Free
+from turnstile.templates.served import Served
 
 SEED_SPACE = 2**31
 
@@ -67,6 +68,21 @@ def refuse_what_is_not_honoured(draw: Draw, capabilities: Capabilities) -> None:
             f"`top_logprobs` is {draw.top_logprobs}, but the engine gives at most {capabilities.max_top_logprobs}",
             "Ask for fewer alternatives",
             param="top_logprobs",
+        )
+
+
+def refuse_lost_tools(call: Call, served: Served) -> None:
+    """Tools that the chat template does not print would be ignored in silence: the model never learns of them.
+
+    Raises: CallerError naming `tools`.
+    """
+    declarations = tuple(tool.declaration for tool in call.tools)
+    if declarations and call.tool_choice is not ToolMode.NONE and served.for_tools(declarations).facts.drops_tools:
+        raise CallerError(
+            "The served chat template does not print `tools`, so the model would never see them",
+            "Serve with a template that has tools (--template FILE), or describe them in the system message",
+            code="unsupported_parameter",
+            param="tools",
         )
 
 

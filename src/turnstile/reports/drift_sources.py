@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from turnstile.conversation import Message, Role
+from turnstile.errors import CallerError
 from turnstile.history.forest import Forest, Node
 from turnstile.protocols.base import WireRequest
 from turnstile.protocols.chat import CHAT
@@ -16,7 +17,7 @@ from turnstile.reports.shelf import ModelShelf
 from turnstile.templates.render import GenerationPrompt
 from turnstile.templates.served import Served
 from turnstile.tokens import SegmentKind
-from turnstile.trajectory.format import Rollout, Sequence
+from turnstile.trajectory.format import HeadInfo, Rollout, Sequence
 
 
 def drift_of_forest(forest: Forest, shelf: ModelShelf) -> Drift:
@@ -87,15 +88,34 @@ def _spans(path: tuple[Node, ...]) -> tuple[tuple[int, int], ...]:
 def drift_of_trajectory(rollout: Rollout, served: Served) -> Drift:
     """Compare every sequence of a rollout in a file, with a tokenizer and template from elsewhere.
 
-    Raises: CallerError if a message of the file cannot be read as OpenAI chat.
+    Raises: CallerError if they are not the ones that the rollout was rendered with, or a message of the file cannot
+        be read as OpenAI chat.
     """
+    for head in rollout.heads:
+        tools = _declarations(rollout, head)
+        _refuse_others("tokenizer", head.tokenizer_sha256, served.tokenizer.sha256)
+        if head.chat_template_sha256 is not None:
+            _refuse_others("chat template", head.chat_template_sha256, served.for_tools(tools).template.sha256)
     told = [(served, _told(rollout, at, sequence)) for at, sequence in enumerate(rollout.sequences)]
     return report(rollout.rollout_id, [], told)
 
 
+def _refuse_others(what: str, recorded: str, given: str) -> None:
+    if recorded != given:
+        raise CallerError(
+            f"The {what} given ({given[:12]}) is not the one that the rollout was rendered with ({recorded[:12]})",
+            "Name the store instead of the file, or give the very --tokenizer and --template of the run",
+            code="model_mismatch",
+        )
+
+
+def _declarations(rollout: Rollout, head: HeadInfo) -> tuple[str, ...]:
+    tools = rollout.tools[head.tools] if head.tools is not None else ()
+    return tuple(msgspec.json.encode(tool).decode() for tool in tools)
+
+
 def _told(rollout: Rollout, at: int, sequence: Sequence) -> Told:
     head = rollout.heads[sequence.head]
-    tools = rollout.tools[head.tools] if head.tools is not None else ()
     body = {"model": head.model, "messages": [rollout.messages[index] for index in sequence.messages]}
     messages = CHAT.decode(WireRequest(msgspec.json.encode(body), {})).call.messages
     spans: dict[int | None, tuple[int, int]] = {}
@@ -110,7 +130,7 @@ def _told(rollout: Rollout, at: int, sequence: Sequence) -> Told:
         where=f"sequence {sequence.sequence_id or at}",
         ids_T=sequence.token_ids,
         messages=messages,
-        tools=tuple(msgspec.json.encode(tool).decode() for tool in tools),
+        tools=_declarations(rollout, head),
         kwargs=msgspec.json.encode(head.template_kwargs).decode(),
         now=rollout.created_at,
         generation=GenerationPrompt.OMIT,

@@ -37,6 +37,7 @@ from turnstile.store import Blobs, Journal, Reader
 from turnstile.templates.facts import serve
 from turnstile.templates.files import ModelFiles
 from turnstile.templates.gguf import tokenizer_files
+from turnstile.templates.served import Served
 
 _CALL_ID_LETTERS = string.ascii_letters + string.digits
 _CALL_ID_LENGTH = 9
@@ -154,7 +155,7 @@ async def _assemble(
     await shelf.put(journal, served, files)
     rollouts = Rollouts(journal, reader, _now)
     app = build_app(world, rollouts, Archive(reader, shelf), policy, settings)
-    running = Running("", model, engine.capabilities.engine, _notices(settings, served.facts.problem, unchecked))
+    running = Running("", model, engine.capabilities.engine, _notices(settings, served, unchecked))
     return app, running, rollouts
 
 
@@ -163,12 +164,16 @@ def _answer_format(settings: Settings, files: ModelFiles) -> formats.AnswerForma
     return formats.by_name(settings.answer_format, found.reasoning) if settings.answer_format else found
 
 
-def _notices(settings: Settings, template_problem: str, unchecked: str) -> tuple[str, ...]:
+def _notices(settings: Settings, served: Served, unchecked: str) -> tuple[str, ...]:
     notices: list[str] = []
     if not settings.admin_key:
         notices.append("No admin key: loopback only, no keys are asked for, rollouts begin with their first use")
-    if template_problem:
-        notices.append(f"Nothing can be spliced, every turn is rendered again: {template_problem}")
+    if served.facts.problem:
+        notices.append(f"Nothing can be spliced, every turn is rendered again: {served.facts.problem}")
+    if served.facts.drops_tools and served.with_tools is None:
+        notices.append(
+            "The template does not print tools: requests with tools are refused; --template FILE gives another"
+        )
     if unchecked:
         notices.append(unchecked)
     return tuple(notices)

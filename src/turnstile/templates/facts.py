@@ -49,6 +49,7 @@ _TOOL: JsonText = (
 _CALL_ID = "zqcallid1"
 """Mistral's template insists on nine letters or digits."""
 _SCENE = Scene((), (_TOOL,), "{}", _NOW)
+_SYSTEM = Message(role=Role.SYSTEM, parts=(Text("zqsystem"),))
 _USER = Message(role=Role.USER, parts=(Text("zquser"),))
 _ANSWER = Message(role=Role.ASSISTANT, parts=(Text("zqanswer"),))
 _CALLING = Message(role=Role.ASSISTANT, calls=(ToolCall(_CALL_ID, "zqtool", f'{{"zqarg":"{_MARK}"}}'),))
@@ -176,6 +177,7 @@ def _draft(template: Template, tokenizer: Tokenizer, stop_ids: frozenset[int]) -
         ),
         stop_class=StopClass.NONE,
         drops_calls=drops_calls,
+        drops_tools=_drops_tools(template),
         needs_history=frozenset(),
         content_close="",
         reasoning_close="",
@@ -208,6 +210,12 @@ def _arguments_form(template: Template) -> tuple[ArgumentsForm, bool]:
     if _MARK in as_string and '\\"zqarg' not in as_string:
         return ArgumentsForm.STRING, False
     return ArgumentsForm.OBJECT, _MARK not in as_object
+
+
+def _drops_tools(template: Template) -> bool:
+    beginnings = ((_USER,), (_SYSTEM, _USER))
+    texts = [_text(template, messages, MessageForm(), GenerationPrompt.ADD) for messages in beginnings]
+    return any(texts) and not any("zqtool" in text for text in texts)
 
 
 def _reasoning_field(template: Template) -> str:

@@ -56,6 +56,8 @@ class TemplateFacts(msgspec.Struct, frozen=True):
     """What it prints behind reasoning up to the end of that block and its message."""
     reasoning_opener: str
     """With what a prompt ends in whose last block the model reasons; empty if the template has no such field."""
+    drops_tools: bool = False
+    """It does not print the tools of a request: the model never learns of them."""
     problem: str = ""
     """Why nothing can be spliced, as a sentence; empty if it can."""
 
