@@ -32,6 +32,33 @@ async def test_opening_reads_what_the_server_says_of_itself(fake, vocabulary):
     )
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        (404, "<html><h1>Not found</h1></html>", "(no /props)"),
+        (404, '{"detail":"Not Found"}', "(no /props)"),
+        (405, "", "(no /props)"),
+        (302, "", "(status 302 for /props)"),
+        (200, "<html>Welcome</html>", "(/props is no JSON object)"),
+        (200, "[]", "(/props is no JSON object)"),
+    ],
+)
+async def test_another_server_is_told_from_llamacpp_without_its_page(status, body, told):
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(CallerError) as refused:
+            await LlamaServer.open(url)
+    assert refused.value.code == "engine_address"
+    assert refused.value.problem == f"What answers at {url} is not llama.cpp's server {told}"
+    assert "only llama.cpp is served in this version" in refused.value.remedy
+
+
 async def test_an_answer_is_the_ids_that_were_sampled_with_the_stop_token_last(engine, fake, vocabulary, ask):
     scripted = [*vocabulary.spell(LONG), EOS]
     fake.script(scripted)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import asynccontextmanager
 
 import pytest
@@ -86,3 +87,31 @@ async def test_an_address_that_moved_is_used_from_then_on():
         wire.move_to(other.base_url)
         await wire.get("/health")
     assert (first.opened, second.opened) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("url", "cause"),
+    [
+        ("http://127.0.0.1:9", "Connection refused"),
+        ("http://localhost:9", "Connection refused"),
+    ],
+)
+async def test_an_engine_that_is_not_there_is_told_in_the_systems_own_words(url, cause):
+    wire = Wire.open(url)
+    with pytest.raises(EngineError) as caught:
+        await wire.get("/health")
+    await wire.close()
+    assert re.fullmatch(rf"No engine answers at {url} \({cause}\)", caught.value.problem)
+
+
+async def test_a_plain_server_behind_https_is_told_as_a_failure_of_tls():
+    async def plain(reader, writer):
+        await reader.read(1)
+        writer.write(OK)
+        await writer.drain()
+        writer.close()
+
+    async with wire_to(plain) as wire:
+        wire.move_to(wire.base_url.replace("http:", "https:"))
+        with pytest.raises(EngineError, match="TLS failed"):
+            await wire.get("/health")

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Callable
 from typing import Protocol, assert_never
 
+from turnstile.engines.address import EMBEDDED, engine_url
 from turnstile.engines.base import Capabilities, Engine
 from turnstile.engines.embedded import EmbeddedServer, EmbeddedSettings, cache_home, tools_template
 from turnstile.engines.llamacpp import LlamaServer, random_seed
@@ -23,11 +24,9 @@ __all__ = [
     "LlamaServer",
     "cache_home",
     "connect",
+    "engine_url",
     "tools_template",
 ]
-
-EMBEDDED = "embedded"
-"""What `--engine` says for the model that Turnstile ships."""
 
 
 class EngineKind(enum.StrEnum):
@@ -84,13 +83,14 @@ async def connect(
         embedded: how to run the embedded engine; the defaults if None.
         show: told how far the embedded model's download is.
 
-    Raises: EngineError `engine_unreachable`, `engine_refused`, `engine_broken`, `engine_missing` or
-    `model_unavailable`.
+    Raises: CallerError `engine_address` if it is no address, or no engine that is served is there; EngineError
+    `engine_unreachable`, `engine_refused`, `engine_broken`, `engine_missing` or `model_unavailable`.
     """
     if target == EMBEDDED:
         return await EmbeddedServer.open(embedded or EmbeddedSettings(cache_home=cache_home()), show)
+    url = engine_url(target)
     match kind:
         case EngineKind.AUTO | EngineKind.LLAMACPP:
-            return await LlamaServer.open(target, api_key)
+            return await LlamaServer.open(url, api_key)
         case _:
             assert_never(kind)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from http.client import NOT_FOUND
+from http.client import METHOD_NOT_ALLOWED, NOT_FOUND
 
 import msgspec
 
+from turnstile.engines.address import not_served
 from turnstile.engines.base import Capabilities
 from turnstile.engines.llamacpp_request import RequestBody, WrittenPrompt
 from turnstile.engines.llamacpp_run import Ground, Run
@@ -20,7 +21,7 @@ from turnstile.engines.llamacpp_shapes import Completion, Models, Props, Tokeniz
 from turnstile.engines.llamacpp_slots import SlotPool
 from turnstile.engines.logprob_fill import Letter
 from turnstile.engines.prompt_json import PromptJson
-from turnstile.engines.wire import Wire
+from turnstile.engines.wire import Wire, WireAnswer
 from turnstile.errors import TurnstileError
 from turnstile.generation import Draw, Emit, Free, Generation, Prompt
 from turnstile.tokens import IdRun, Vocabulary
@@ -47,11 +48,15 @@ class LlamaServer:
     async def open(cls, url: str, api_key: str = "", name: str = "llamacpp") -> LlamaServer:
         """Connect and read `/props` and `/v1/models`.
 
-        Raises: EngineError `engine_unreachable`, `engine_refused` or `engine_broken`.
+        Raises: CallerError `engine_address` if another server is there; EngineError `engine_unreachable`,
+        `engine_refused` or `engine_broken`.
         """
         wire = Wire.open(url, api_key)
         try:
-            props = read(await wire.get("/props"), Props)
+            answer = await wire.get("/props")
+            if foreign := _foreign(answer):
+                raise not_served(wire.base_url, foreign)
+            props = read(answer, Props)
             models = read(await wire.get("/v1/models"), Models)
         except TurnstileError:
             await wire.close()
@@ -139,6 +144,19 @@ class LlamaCpp:
 
     async def _complete(self, body: bytes) -> Completion:
         return read(await self._server.wire.post("/completion", body), Completion)
+
+
+def _foreign(answer: WireAnswer) -> str:
+    """How an answer to `/props` shows that it is no llama.cpp server's; empty if it may be one.
+
+    Its errors are JSON too, and a gateway's page with a status from 500 on may stand for a server that is down.
+    """
+    if answer.status in (NOT_FOUND, METHOD_NOT_ALLOWED):
+        return "no /props"
+    if 300 <= answer.status < 400:
+        return f"status {answer.status} for /props"
+    is_object = answer.body.lstrip().startswith(b"{")
+    return "" if is_object or answer.status >= 500 else "/props is no JSON object"
 
 
 def _capabilities(name: str, props: Props, models: Models) -> Capabilities:

@@ -138,7 +138,8 @@ def _refusal(answer: WireAnswer) -> CallerError | EngineError:
     try:
         detail = msgspec.json.decode(answer.body, type=ErrorBody).error
     except msgspec.DecodeError:
-        detail = ErrorDetail(message=answer.body[:200].decode(errors="replace"))
+        text = answer.body[:200].decode(errors="replace").strip()
+        detail = ErrorDetail(message="a page of HTML" if text.startswith("<") else text)
     if detail.type == "exceed_context_size_error":
         return CallerError(
             f"The prompt has {detail.n_prompt_tokens} tokens and the engine's context holds {detail.n_ctx}",

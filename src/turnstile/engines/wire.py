@@ -7,6 +7,9 @@ closes it.
 
 from __future__ import annotations
 
+import os
+import ssl
+
 import aiohttp
 import msgspec
 
@@ -102,7 +105,7 @@ class Wire:
             return WireAnswer(response.status, b"".join(pieces))
 
     def _unreachable(self, problem: Exception) -> EngineError:
-        cause = str(problem) or type(problem).__name__
+        cause = _cause(problem)
         if isinstance(problem, (aiohttp.ClientConnectorError, aiohttp.InvalidURL, TimeoutError)):
             return EngineError(
                 f"No engine answers at {self._base_url} ({cause})",
@@ -115,3 +118,18 @@ class Wire:
             remedy="Look into the engine's own log; send the request again when it is up",
             code="engine_unreachable",
         )
+
+
+def _cause(problem: Exception) -> str:
+    """What went wrong in the system's own words, without the library's account of its sockets."""
+    match problem:
+        case aiohttp.ClientConnectorCertificateError():
+            return str(problem.certificate_error)
+        case aiohttp.ClientConnectorError(os_error=ssl.SSLError() as failed):
+            return f"TLS failed: {failed.reason or failed}"
+        case aiohttp.ClientConnectorError(os_error=OSError(errno=int(number))) if number > 0:
+            return os.strerror(number)
+        case aiohttp.ClientConnectorError(os_error=OSError(strerror=str(said))):
+            return said
+        case _:
+            return str(problem) or type(problem).__name__
