@@ -22,7 +22,7 @@ from turnstile.templates.served import Served
 
 
 def shape(verdict: Verdict = Verdict.EXACT, stability: str = "stable") -> ShapeVerdict:
-    return ShapeVerdict("tool_result", verdict, "args", stability, lost=False, detail="")
+    return ShapeVerdict("tool_result", verdict, "args", stability, renders=True, lost=False, detail="")
 
 
 def chain(outcome: ChainOutcome) -> Chain:

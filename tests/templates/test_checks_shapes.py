@@ -29,10 +29,19 @@ pytestmark = pytest.mark.families
 @pytest.mark.parametrize(
     ("family_name", "expected"),
     [
-        ("qwen3", ShapeVerdict("tool_result_think", Verdict.EXACT, "args", "stable", lost=False, detail="")),
-        ("qwen3", ShapeVerdict("user_after_think", Verdict.EXACT, "content", "H", lost=False, detail="")),
-        ("smollm2", ShapeVerdict("tool_result_think", Verdict.EXACT, "content", "n/a", lost=False, detail="")),
-        ("gpt-oss", ShapeVerdict("system_middle", Verdict.EXACT, "content", "stable", lost=True, detail="")),
+        (
+            "qwen3",
+            ShapeVerdict("tool_result_think", Verdict.EXACT, "args", "stable", renders=True, lost=False, detail=""),
+        ),
+        ("qwen3", ShapeVerdict("user_after_think", Verdict.EXACT, "content", "H", renders=True, lost=False, detail="")),
+        (
+            "smollm2",
+            ShapeVerdict("tool_result_think", Verdict.EXACT, "content", "n/a", renders=True, lost=False, detail=""),
+        ),
+        (
+            "gpt-oss",
+            ShapeVerdict("system_middle", Verdict.EXACT, "content", "stable", renders=True, lost=True, detail=""),
+        ),
         (
             "deepseek-v3",
             ShapeVerdict(
@@ -40,6 +49,7 @@ pytestmark = pytest.mark.families
                 Verdict.NEEDS_HISTORY,
                 "args",
                 "gG",
+                renders=True,
                 lost=False,
                 detail="What stands behind an answer depends on the turns before",
             ),
@@ -51,6 +61,7 @@ pytestmark = pytest.mark.families
                 Verdict.UNPROVEN,
                 "content",
                 "unknown",
+                renders=False,
                 lost=False,
                 detail=f"{REFUSED}: This model only supports single tool-calls at once!",
             ),
@@ -62,6 +73,7 @@ pytestmark = pytest.mark.families
                 Verdict.REFUSED,
                 "",
                 "unknown",
+                renders=False,
                 lost=False,
                 detail=f"{REFUSED}: System message must be at the beginning.",
             ),
@@ -73,6 +85,7 @@ pytestmark = pytest.mark.families
                 Verdict.DIFFERENT,
                 "args",
                 "stable",
+                renders=True,
                 lost=False,
                 detail="The template writes the sampled answer, or what follows it, in another place or way",
             ),

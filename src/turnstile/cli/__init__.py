@@ -7,6 +7,7 @@ import sys
 
 import typer
 
+from turnstile.cli.certify import certify
 from turnstile.cli.demo import demo
 from turnstile.cli.drift import drift
 from turnstile.cli.export import export
@@ -25,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, demo, export, validate, drift):
+for command in (serve, demo, certify, export, validate, drift):
     app.command()(command)
 
 

@@ -71,6 +71,8 @@ class ShapeVerdict(msgspec.Struct, frozen=True):
     """`stable`; or which renderings the next one does not begin with: `g` the generation prompt against the answer
     as last message, `G` the generation prompt against the answer in history, `H` the answer as last message against
     the answer in history; `n/a` where the shape has no such thing, `unknown` where the template raises."""
+    renders: bool
+    """The template takes the whole conversation; where it does not, an engine's own chat route fails too."""
     lost: bool
     """Some text of a new message is not in the prompt."""
     detail: str
@@ -139,6 +141,8 @@ class Fates(msgspec.Struct, frozen=True):
     """A system message behind the first answer."""
     list_content: Fate
     """Text sent as a list of parts; Turnstile writes it as one string wherever the template takes strings."""
+    tools: Fate
+    """The declarations that a request offers."""
     tool_calls: Fate
     tool_results: Fate
     past_thinking: Fate
@@ -240,7 +244,7 @@ def certificate_key(served: Served, kwargs: JsonText = "{}") -> str:
 
 def refused(problem: str, kwargs: JsonText = "{}") -> Certificate:
     """The certificate of what cannot even be read."""
-    absent = Fates(Fate.ABSENT, Fate.ABSENT, Fate.ABSENT, Fate.ABSENT, Fate.ABSENT)
+    absent = Fates(*([Fate.ABSENT] * 6))
     return Certificate(
         version=VERSION,
         key="",

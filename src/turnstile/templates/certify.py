@@ -62,9 +62,7 @@ def certify(
     faster: Faster = Faster(),  # noqa: B008 - it cannot change
     tokenize: EngineTokenize | None = None,
 ) -> Certificate:
-    """The certificate of a served model, for one set of template arguments.
-
-    The same model always gets the same certificate. Takes some 250 small renders, below a second for real templates.
+    """The certificate of a served model, for one set of template arguments; always the same for the same model.
 
     Args:
         served: tokenizer, template, stop tokens.

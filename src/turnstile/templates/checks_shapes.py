@@ -52,8 +52,15 @@ def check_shape(served: Served, shape: Shape, kwargs: JsonText) -> ShapeVerdict:
     small = sentinel_bridge(crossing)
     verdict, detail = _verdict(crossing, small, whole)
     lost = isinstance(small, Bridge) and any(note.code is NoteCode.CONTENT_LOST for note in small.notes)
-    mode = _mode(crossing) if isinstance(small, Bridge) else ""
-    return ShapeVerdict(shape.name, verdict, mode, _stability(served, shape, whole, kwargs), lost, detail)
+    return ShapeVerdict(
+        shape=shape.name,
+        verdict=verdict,
+        mode=_mode(crossing) if isinstance(small, Bridge) else "",
+        stability=_stability(served, shape, whole, kwargs),
+        renders=isinstance(whole, WholeRender),
+        lost=lost,
+        detail=detail,
+    )
 
 
 def check_repeats(served: Served, kwargs: JsonText) -> tuple[Repeat, ...]:

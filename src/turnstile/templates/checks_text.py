@@ -47,6 +47,7 @@ def check_fates(served: Served, kwargs: JsonText, shapes: tuple[ShapeVerdict, ..
     return Fates(
         late_system=_late_system(served, kwargs, late),
         list_content=_list_content(served, kwargs),
+        tools=_tools(served, kwargs),
         tool_calls=_fate(served, kwargs, (*PAST, call, resulting("one.txt"))),
         tool_results=_fate(served, kwargs, (*PAST, calling(("shell", '{"command":"ls"}')), resulting(_WORD))),
         past_thinking=_fate(served, kwargs, (*PAST, thought, _USER)) if has_thinking else Fate.ABSENT,
@@ -74,6 +75,13 @@ def _turned(declaration: JsonText) -> JsonText:
     entry: dict[str, object] = msgspec.json.decode(declaration, type=dict[str, object])
     function = msgspec.convert(entry["function"], dict[str, object])
     return json.dumps({"type": entry["type"], "function": dict(reversed(function.items()))})
+
+
+def _tools(served: Served, kwargs: JsonText) -> Fate:
+    text = _text(served, RenderRequest(messages=PAST, tools=_DECLARATIONS, now=NOW), kwargs)
+    if not text:
+        return Fate.RAISES
+    return Fate.PRINTED if all(tool.name in text for tool in TOOLS) else Fate.DROPPED
 
 
 def _late_system(served: Served, kwargs: JsonText, verdict: ShapeVerdict | None) -> Fate:

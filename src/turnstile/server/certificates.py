@@ -1,0 +1,121 @@
+"""Certificates on disk, so that a template is checked once and then known.
+
+They lie in `${XDG_CACHE_HOME:-~/.cache}/turnstile/certificates/KEY.json`; a key covers all that a certificate depends
+on (docs/decisions/0008), so a file never ages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from turnstile.conversation import JsonText, Message, Role, Text
+from turnstile.engines import cache_home
+from turnstile.templates.certificate import Certificate, certificate_key, refused
+from turnstile.templates.certify import ShowStep, Step, certify, show_nothing
+from turnstile.templates.files import ModelFiles, ModelFilesError
+from turnstile.templates.render import RenderRequest, Template, TemplateFailed
+from turnstile.templates.served import Served
+
+ONE_RENDER_S = 0.1
+"""Longest that a template may take for one message; real ones take a hundredth of it."""
+ALL_CHECKS_S = 30.0
+"""Longest that all checks may take; of real templates, none takes a second."""
+
+_FIRST = RenderRequest(
+    messages=(Message(role=Role.USER, parts=(Text("Hello"),)),), now=datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
+)
+
+
+class TooSlow(ModelFilesError):
+    """A template takes so long that no agent could wait for it."""
+
+
+def certificates_folder() -> Path:
+    """Where certificates lie."""
+    return cache_home() / "turnstile" / "certificates"
+
+
+def certificate_of(served: Served, folder: Path, kwargs: JsonText = "{}", show: ShowStep = show_nothing) -> Certificate:
+    """The certificate of a served model, from the folder or made now and put there.
+
+    Args:
+        served: the model.
+        folder: of certificates; made if it is not there.
+        kwargs: template arguments, a JSON object.
+        show: told how far the checks are; not called where the certificate is known.
+
+    Returns: the certificate; a refused one if the checks take longer than `ALL_CHECKS_S`, which is not kept.
+    """
+    file = folder / f"{certificate_key(served, kwargs)}.json"
+    known = _known(file)
+    if known is not None:
+        return known
+    try:
+        made = certify(served, kwargs, _bounded(show, time.monotonic))
+    except TooSlow as slow:
+        return refused(str(slow), kwargs)
+    # A cache that cannot be written costs the next start a second, nothing else.
+    with contextlib.suppress(OSError):
+        _keep(file, made)
+    return made
+
+
+def refuse_slow_template(files: ModelFiles) -> None:
+    """Time one plain render of each of a model's templates, before many are made.
+
+    Raises: TooSlow; ModelFilesError if a template cannot be compiled.
+    """
+    for source in filter(None, (files.chat_template, files.tool_use_template)):
+        template = Template(source, files.special_tokens)
+        # More than once, since one render may wait for a busy machine.
+        taken = min(_seconds(template) for _ in range(3))
+        if taken > ONE_RENDER_S:
+            raise TooSlow(
+                f"The chat template takes {taken:.1f} s for one message",
+                "Give the template that the model was published with",
+            )
+
+
+def _seconds(template: Template) -> float:
+    began = time.monotonic()
+    with contextlib.suppress(TemplateFailed):
+        template.render(_FIRST)
+    return time.monotonic() - began
+
+
+def _bounded(show: ShowStep, clock: Callable[[], float]) -> ShowStep:
+    began = clock()
+
+    def bounded(step: Step) -> None:
+        if clock() - began > ALL_CHECKS_S:
+            raise TooSlow(
+                f"After {ALL_CHECKS_S:.0f} s only {step.done} of {step.total} checks of the chat template were done",
+                "Give the template that the model was published with",
+            )
+        show(step)
+
+    return bounded
+
+
+def _known(file: Path) -> Certificate | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Certificate)
+    except (OSError, msgspec.DecodeError):
+        # Not there, or cut off by a crash: made again, and then written over.
+        return None
+
+
+def _keep(file: Path, certificate: Certificate) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, unfinished = tempfile.mkstemp(dir=file.parent, suffix=".unfinished")
+    with os.fdopen(handle, "wb") as out:
+        out.write(msgspec.json.encode(certificate))
+    Path(unfinished).replace(file)

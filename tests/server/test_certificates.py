@@ -1,0 +1,88 @@
+"""Certificates on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from turnstile.engines import cache_home
+from turnstile.server.certificates import (
+    ALL_CHECKS_S,
+    TooSlow,
+    certificate_of,
+    certificates_folder,
+    refuse_slow_template,
+)
+from turnstile.templates.certificate import CertificateClass, certificate_key
+from turnstile.templates.certify import Step, certify
+from turnstile.templates.facts import serve
+from turnstile.templates.files import ModelFiles, ModelFilesError
+from turnstile.templates.served import Served
+
+pytestmark = pytest.mark.families
+
+
+@pytest.fixture(scope="module")
+def smollm2(family_files: Callable[[str], ModelFiles]) -> Served:
+    return serve(family_files("smollm2"), model="m")
+
+
+def test_a_known_template_is_neither_rendered_nor_encoded_again(smollm2: Served, tmp_path: Path) -> None:
+    steps: list[Step] = []
+    made = certificate_of(smollm2, tmp_path, show=steps.append)
+    assert steps
+    steps.clear()
+    assert certificate_of(smollm2, tmp_path, show=steps.append) == made == certify(smollm2)
+    assert steps == []
+    assert [file.name for file in tmp_path.iterdir()] == [f"{certificate_key(smollm2)}.json"]
+
+
+def test_other_template_arguments_have_a_certificate_of_their_own(smollm2: Served, tmp_path: Path) -> None:
+    certificate_of(smollm2, tmp_path)
+    assert certificate_of(smollm2, tmp_path, '{"a":1}').kwargs == '{"a":1}'
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_file_that_a_crash_cut_off_is_made_again(smollm2: Served, tmp_path: Path) -> None:
+    made = certificate_of(smollm2, tmp_path)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:100])
+    assert certificate_of(smollm2, tmp_path) == made
+    assert file.read_bytes() == msgspec.json.encode(made)
+
+
+def test_a_folder_that_cannot_be_written_costs_only_time(smollm2: Served, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert certificate_of(smollm2, tmp_path / "file").certificate_class is CertificateClass.EXACT
+
+
+def test_certificates_lie_in_the_users_cache() -> None:
+    assert certificates_folder() == cache_home() / "turnstile" / "certificates"
+
+
+def test_checks_that_take_too_long_end_and_are_not_kept(
+    smollm2: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnstile.server.certificates.ALL_CHECKS_S", -1.0)
+    certificate = certificate_of(smollm2, tmp_path)
+    assert certificate.certificate_class is CertificateClass.REFUSED
+    assert "0 of 27 checks" in certificate.problem
+    assert list(tmp_path.iterdir()) == []
+    assert ALL_CHECKS_S > 0
+
+
+ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+
+
+def test_an_endless_template_is_refused_after_one_message(family_files: Callable[[str], ModelFiles]) -> None:
+    files = family_files("smollm2")
+    refuse_slow_template(files)
+    with pytest.raises(TooSlow, match="for one message"):
+        refuse_slow_template(msgspec.structs.replace(files, chat_template=ENDLESS))
+    with pytest.raises(TooSlow, match="for one message"):
+        refuse_slow_template(msgspec.structs.replace(files, tool_use_template=ENDLESS))
+    with pytest.raises(ModelFilesError, match="cannot be compiled"):
+        refuse_slow_template(msgspec.structs.replace(files, chat_template="{% if %}"))
