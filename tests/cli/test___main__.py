@@ -25,15 +25,22 @@ def test_without_a_command_the_commands_are_listed() -> None:
         (["export", "STORE", "-o", "x.jsonl"], 1, "turnstile: "),
         (["drift", __file__], 2, "--tokenizer"),
         (["serve", "--engine", "http://127.0.0.1:9", "--store", "STORE", "--host", "0.0.0.0"], 2, "--admin-key"),
-        (["serve", "--engine", "http://127.0.0.1:9", "--store", "STORE"], 1, "127.0.0.1:9"),
+        (["serve", "--engine", "http://127.0.0.1:9", "--store", "STORE"], 2, "--tokenizer"),
+        (["serve", "--engine", "http://127.0.0.1:9", "--store", "STORE", "--tokenizer", "MODEL"], 1, "127.0.0.1:9"),
+        (["serve", "--engine", "embeded", "--store", "STORE"], 2, "`embedded`"),
         (["serve", "--store", "STORE"], 2, "--engine"),
     ],
 )
-def test_a_mistake_is_one_sentence_with_its_remedy(arguments: list[str], code: int, words: str, tmp_path: Path) -> None:
-    told = turnstile(*(str(tmp_path / "store") if each == "STORE" else each for each in arguments))
+def test_a_mistake_is_one_sentence_with_its_remedy(
+    arguments: list[str], code: int, words: str, tmp_path: Path, tools_folder: Path
+) -> None:
+    places = {"STORE": str(tmp_path / "store"), "MODEL": str(tools_folder)}
+    told = turnstile(*(places.get(each, each) for each in arguments))
     assert (told.returncode, told.stdout) == (code, "")
     assert words in told.stderr
     assert "Traceback" not in told.stderr
+    assert ".." not in told.stderr
+    assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize("command", ["drift STORE", "drift STORE --json", "validate FILE"])

@@ -33,6 +33,8 @@ async def running(settings: Settings) -> Any:
     ("changes", "code", "word"),
     [
         ({"host": "0.0.0.0"}, "admin_key_needed", "--admin-key"),
+        ({"engine": "embeded"}, "engine_address", "neither a URL nor `embedded`"),
+        ({"engine": "127.0.0.1:9", "tokenizer": None}, "engine_address", "http://127.0.0.1:9"),
         ({"tokenizer": None}, "tokenizer_needed", "--tokenizer"),
         ({"tokenizer": Path("/nowhere")}, "tokenizer_missing", "tokenizer.json"),
         ({"engine": "http://127.0.0.1:9"}, "engine_unreachable", "127.0.0.1:9"),
@@ -48,6 +50,33 @@ async def test_settings_that_cannot_be_are_refused_with_a_remedy(
         await running(msgspec.structs.replace(settings, **changes))
     assert refused.value.code == code
     assert word in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"tokenizer": None}, "tokenizer_needed"),
+        ({"tokenizer": Path("/nowhere")}, "tokenizer_missing"),
+        ({"template": Path("/nowhere")}, "file_unreadable"),
+        ({"answer_format": "esperanto"}, "unknown_format"),
+    ],
+)
+async def test_options_and_files_are_looked_at_before_an_engine_is_asked(
+    settings: Settings, changes: dict[str, Any], code: str
+) -> None:
+    nobody = msgspec.structs.replace(settings, engine="http://127.0.0.1:9")
+    with pytest.raises(TurnstileError) as refused:
+        await running(msgspec.structs.replace(nobody, **changes))
+    assert refused.value.code == code
+
+
+async def test_a_start_that_fails_leaves_no_store(settings: Settings, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        for changes in ({"engine": "http://127.0.0.1:9"}, {"port": other.getsockname()[1]}):
+            with pytest.raises(TurnstileError):
+                await running(msgspec.structs.replace(settings, store=store, **changes))
+    assert not store.exists()
 
 
 async def test_a_taken_port_is_named(settings: Settings) -> None:

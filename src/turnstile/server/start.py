@@ -20,7 +20,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from turnstile.config import Settings
-from turnstile.engines import EMBEDDED, EmbeddedSettings, EngineKind, EngineServer, cache_home, connect
+from turnstile.engines import EMBEDDED, EmbeddedSettings, EngineKind, EngineServer, cache_home, connect, engine_url
 from turnstile.engines.smollm import Progress
 from turnstile.errors import CallerError
 from turnstile.exchange.rollouts import Rollouts
@@ -65,11 +65,16 @@ async def listening(
 ) -> AsyncGenerator[tuple[Running, uvicorn.Server, socket.socket]]:
     """A server with its socket bound, ready for `serve`; everything is closed on leaving.
 
+    What a person may have got wrong is looked at before an engine is asked, and the store is made last: a start that
+    fails leaves none behind.
+
     Raises: CallerError on settings that contradict each other, StoreError, EngineError, ModelFilesError.
     """
     _refuse_open_doors(settings)
+    local = _local_files(settings)
     async with contextlib.AsyncExitStack() as stack:
-        app, running, rollouts = await _assemble(settings, show, stack)
+        bound = stack.enter_context(contextlib.closing(_bind(settings)))
+        app, running, rollouts = await _assemble(settings, local, show, stack)
         config = uvicorn.Config(
             app,
             host=settings.host,
@@ -85,8 +90,7 @@ async def listening(
             timeout_graceful_shutdown=CANCELLED_AFTER_S,
             timeout_keep_alive=75,
         )
-        bound = _bind(settings)
-        stack.callback(bound.close)
+        _listen(bound, settings)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{host}:{bound.getsockname()[1]}"
         yield msgspec.structs.replace(running, url=url), Server(config, rollouts.abandon_running), bound
@@ -110,28 +114,40 @@ def _bind(settings: Settings) -> socket.socket:
         bound.bind((settings.host, settings.port))
     except OSError as error:
         bound.close()
-        raise CallerError(
-            f"Cannot listen on {settings.host}:{settings.port}: {error.strerror or error}",
-            "Stop what listens there, or choose another --port (0 = any free one)",
-            code="port_taken",
-        ) from error
-    bound.listen(1024)
+        raise _port_taken(settings, error) from error
     return bound
 
 
+def _listen(bound: socket.socket, settings: Settings) -> None:
+    """Take connections, now that there is somebody to answer them."""
+    try:
+        bound.listen(1024)
+    except OSError as error:
+        raise _port_taken(settings, error) from error
+
+
+def _port_taken(settings: Settings, error: OSError) -> CallerError:
+    return CallerError(
+        f"Cannot listen on {settings.host}:{settings.port}: {error.strerror or error}",
+        "Stop what listens there, or choose another --port (0 = any free one)",
+        code="port_taken",
+    )
+
+
 async def _assemble(
-    settings: Settings, show: ShowProgress, stack: contextlib.AsyncExitStack
+    settings: Settings, local: _LocalFiles, show: ShowProgress, stack: contextlib.AsyncExitStack
 ) -> tuple[Starlette, Running, Rollouts]:
+    engine_server = await _connect(settings, show)
+    stack.push_async_callback(engine_server.close)
+    files = local.files or _embedded_files(local, engine_server)
+    answer_format = _answer_format(settings, files)
+    model = settings.model or engine_server.capabilities.models[0]
+    served = serve(files, model=model, stop_ids=frozenset())
+    unchecked = await check_parity(engine_server, served, _now())
     journal = Journal.open(settings.store)
     stack.callback(journal.close)
     reader = Reader.open(settings.store)
     stack.callback(reader.close)
-    engine_server = await _connect(settings, show)
-    stack.push_async_callback(engine_server.close)
-    files = _model_files(settings, engine_server)
-    model = settings.model or engine_server.capabilities.models[0]
-    served = serve(files, model=model, stop_ids=frozenset())
-    unchecked = await check_parity(engine_server, served, _now())
     engine = engine_server.speaking(served.tokenizer)
     threads = ThreadPoolExecutor(_RENDER_THREADS, thread_name_prefix="turnstile-render")
     stack.callback(threads.shutdown)
@@ -143,7 +159,7 @@ async def _assemble(
     dice = random.SystemRandom()
     world = World(
         served=served,
-        answer_format=_answer_format(settings, files),
+        answer_format=answer_format,
         engine=engine,
         now=_now,
         mint_call_id=_mint_call_id,
@@ -186,19 +202,40 @@ async def _connect(settings: Settings, show: ShowProgress) -> EngineServer:
     )
 
 
-def _model_files(settings: Settings, engine: EngineServer) -> ModelFiles:
+class _LocalFiles(msgspec.Struct, frozen=True):
+    """What the options name on this machine."""
+
+    template: str | None
+    """The text of --template."""
+    files: ModelFiles | None
+    """What --tokenizer holds; None = the embedded model brings its own."""
+
+
+def _local_files(settings: Settings) -> _LocalFiles:
+    """Read what can be read, and refuse what can be refused, before an engine is asked.
+
+    Raises: CallerError on an address, option or file that cannot be used, ModelFilesError.
+    """
+    if settings.engine != EMBEDDED:
+        engine_url(settings.engine)
     template = _text(settings.template) if settings.template else None
     if settings.tokenizer is not None:
-        return read_model_folder(settings.tokenizer, template)
+        files = read_model_folder(settings.tokenizer, template)
+        _answer_format(settings, files)
+        return _LocalFiles(template, files)
     if settings.engine != EMBEDDED:
         raise CallerError(
             "The engine at a URL needs a tokenizer",
             "Give the folder with the model's tokenizer.json: --tokenizer DIR",
             code="tokenizer_needed",
         )
+    return _LocalFiles(template, None)
+
+
+def _embedded_files(local: _LocalFiles, engine: EngineServer) -> ModelFiles:
     with Path(engine.model_path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
         files = tokenizer_files(memoryview(view))
-    return msgspec.structs.replace(files, chat_template=template or engine.capabilities.chat_template)
+    return msgspec.structs.replace(files, chat_template=local.template or engine.capabilities.chat_template)
 
 
 def read_model_folder(folder: Path, template: str | None = None) -> ModelFiles:
