@@ -14,6 +14,16 @@ def room(wired: Callable[..., Any]) -> Any:
     return wired()
 
 
+HEALTHY = {
+    "status": "ok",
+    "reasons": [],
+    "engine": "llamacpp",
+    "model": "m",
+    "template": "exact",
+    "template_limits": [],
+}
+
+
 def ask(room: Any, method: str, path: str) -> Any:
     return room.http.request(method, room.client.url + path)
 
@@ -22,7 +32,7 @@ def test_health_names_the_engine_and_the_model(room: Any) -> None:
     answer = ask(room, "GET", "/healthz")
     told = answer.json()
     assert told.pop("open_rollouts") >= 0
-    assert (answer.status_code, told) == (200, {"status": "ok", "reasons": [], "engine": "llamacpp", "model": "m"})
+    assert (answer.status_code, told) == (200, HEALTHY)
 
 
 def test_metrics_are_prometheus_text(room: Any) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from turnstile.engines.base import Engine
 from turnstile.generation import Prompt
 from turnstile.parsing.formats import AnswerFormat
+from turnstile.templates.certificate import Certificate
 from turnstile.templates.served import Served
 
 
@@ -27,3 +28,5 @@ class World(msgspec.Struct, frozen=True):
     """The weight version that the engine runs now, as announced; None = unknown."""
     off_loop: Callable[[Callable[[], Prompt]], Awaitable[Prompt]]
     """Runs rendering and tokenizing away from the event loop."""
+    certificate: Certificate | None = None
+    """How exact splicing is for the served model; None: it was not checked."""

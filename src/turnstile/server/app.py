@@ -26,6 +26,7 @@ from turnstile.server.keys import Keys, presented_key, rollout_named_by, wrong_a
 from turnstile.server.metrics import Metrics
 from turnstile.server.operators import Archive, Operators
 from turnstile.server.policy import Policy
+from turnstile.templates.advice import summary
 
 Refuse: TypeAlias = Callable[[Request, Exception], Awaitable[Response]]
 
@@ -39,6 +40,10 @@ class Health(msgspec.Struct, frozen=True):
     engine: str
     model: str
     open_rollouts: int
+    template: str
+    """The class of the template's certificate; empty if it was not checked."""
+    template_limits: tuple[str, ...]
+    """What of the template is limited, in sentences; never a reason to be degraded."""
 
 
 class _Gate:
@@ -109,12 +114,15 @@ class _Desktop:
     async def health(self, _: Request) -> Response:
         """GET /healthz."""
         trouble = await self._world.engine.health()
+        certificate = self._world.certificate
         health = Health(
             status="degraded" if trouble else "ok",
             reasons=(trouble,) if trouble else (),
             engine=self._world.engine.capabilities.engine,
             model=self._world.served.model,
             open_rollouts=len(self._rollouts),
+            template=certificate.certificate_class.value if certificate is not None else "",
+            template_limits=summary(certificate) if certificate is not None else (),
         )
         return Response(msgspec.json.encode(health), 503 if trouble else 200, media_type="application/json")
 

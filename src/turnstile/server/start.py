@@ -29,15 +29,17 @@ from turnstile.generation import Prompt
 from turnstile.parsing import formats
 from turnstile.reports.shelf import ModelShelf
 from turnstile.server.app import build_app
+from turnstile.server.certificates import certificate_of, certificates_folder
 from turnstile.server.operators import Archive
 from turnstile.server.parity import check_parity
 from turnstile.server.policy import Policy
 from turnstile.server.stopping import CANCELLED_AFTER_S, Server
 from turnstile.store import Blobs, Journal, Reader
+from turnstile.templates.advice import summary
+from turnstile.templates.certificate import Certificate
 from turnstile.templates.facts import serve
 from turnstile.templates.files import ModelFiles
 from turnstile.templates.gguf import tokenizer_files
-from turnstile.templates.served import Served
 
 _CALL_ID_LETTERS = string.ascii_letters + string.digits
 _CALL_ID_LENGTH = 9
@@ -155,6 +157,8 @@ async def _assemble(
     async def off_loop(work: Callable[[], Prompt]) -> Prompt:
         return await asyncio.get_running_loop().run_in_executor(threads, work)
 
+    folder = certificates_folder()
+    certificate = await asyncio.get_running_loop().run_in_executor(threads, lambda: certificate_of(served, folder))
     policy = Policy()
     dice = random.SystemRandom()
     world = World(
@@ -166,12 +170,13 @@ async def _assemble(
         draw_seed=dice.randrange,
         policy_version=policy.version,
         off_loop=off_loop,
+        certificate=certificate,
     )
     shelf = ModelShelf(reader, Blobs(settings.store))
     await shelf.put(journal, served, files)
     rollouts = Rollouts(journal, reader, _now)
     app = build_app(world, rollouts, Archive(reader, shelf), policy, settings)
-    running = Running("", model, engine.capabilities.engine, _notices(settings, served, unchecked))
+    running = Running("", model, engine.capabilities.engine, _notices(settings, certificate, unchecked))
     return app, running, rollouts
 
 
@@ -180,16 +185,11 @@ def _answer_format(settings: Settings, files: ModelFiles) -> formats.AnswerForma
     return formats.by_name(settings.answer_format, found.reasoning) if settings.answer_format else found
 
 
-def _notices(settings: Settings, served: Served, unchecked: str) -> tuple[str, ...]:
+def _notices(settings: Settings, certificate: Certificate, unchecked: str) -> tuple[str, ...]:
     notices: list[str] = []
     if not settings.admin_key:
         notices.append("No admin key: loopback only, no keys are asked for, rollouts begin with their first use")
-    if served.facts.problem:
-        notices.append(f"Nothing can be spliced, every turn is rendered again: {served.facts.problem}")
-    if served.facts.drops_tools and served.with_tools is None:
-        notices.append(
-            "The template does not print tools: requests with tools are refused; --template FILE gives another"
-        )
+    notices += summary(certificate)
     if unchecked:
         notices.append(unchecked)
     return tuple(notices)

@@ -73,7 +73,7 @@ TRAINING = {
 """What a class means for whoever trains."""
 
 _SAYS = {shape.name: shape.says for shape in SHAPES}
-_LOST_TOOLS = "Tools are not printed: a model never learns which ones a request offers."
+_LOST_TOOLS = "The template does not print tools: requests with tools are refused."
 _LOST_CALLS = "Tool calls are not printed: a model cannot see in its history what it called."
 _LOST_RESULTS = "Tool results are not printed: a model never sees what a tool answered."
 
@@ -135,7 +135,11 @@ def summary(certificate: Certificate) -> tuple[str, ...]:
     """The class in a sentence and what is limited or lost, for a server's start and health; empty if all is exact."""
     if certificate.certificate_class is CertificateClass.REFUSED:
         return (f"Template: refused. {MEANS[CertificateClass.REFUSED]} {certificate.problem}",)
-    grave = [each.says for each in advice(certificate) if each.topic in (Topic.SPLICE, Topic.LOSS)]
+    found = advice(certificate)
+    grave = [
+        *(f"{each.says} {each.remedy}" for each in found if each.topic is Topic.LOSS),
+        *(each.says for each in found if each.topic is Topic.SPLICE),
+    ]
     if certificate.certificate_class is CertificateClass.EXACT and not grave:
         return ()
     return (f"Template: {certificate.certificate_class}. {MEANS[certificate.certificate_class]}", *grave)
