@@ -13,6 +13,13 @@ def test_an_error_says_the_problem_and_the_remedy_a_sentence_each() -> None:
     assert (error.problem, error.remedy, error.param) == ("`n` is 0", "Send a number from 1 to 8", "n")
 
 
+def test_words_of_other_programs_that_end_in_a_full_stop_get_no_second_one() -> None:
+    assert str(CallerError("tokenizers says: no such file.", "Give another")) == (
+        "tokenizers says: no such file. Give another."
+    )
+    assert str(CallerError("Is this the file?", "")) == "Is this the file?"
+
+
 @pytest.mark.parametrize(
     ("kind", "status", "code"),
     [

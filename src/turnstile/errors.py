@@ -31,7 +31,7 @@ class TurnstileError(Exception):
             status: HTTP status; the class's own if 0.
             param: the request field at fault, if one is.
         """
-        super().__init__(f"{problem}. {remedy}." if remedy else f"{problem}.")
+        super().__init__(" ".join(_sentence(text) for text in (problem, remedy) if text))
         self.problem = problem
         self.remedy = remedy
         self.code = code or type(self).code
@@ -64,3 +64,8 @@ class StoreError(TurnstileError):
 
     status = 503
     code = "store_error"
+
+
+def _sentence(text: str) -> str:
+    """A text with one full stop at its end; words of other programs may bring their own."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."

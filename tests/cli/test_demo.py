@@ -20,6 +20,8 @@ def test_the_demo_shows_what_was_recorded_and_leaves_a_valid_trajectory(
     for heading in ("1. The agent", "2. What the model saw", "3. What a client of text", "4. The trajectory"):
         assert heading in told.stdout
     assert "0 errors" in told.stdout
+    assert "Expected here, because the demo forces its tool calls" in told.stdout
+    assert f"Next: turnstile export {tmp_path / 'store'} -o all.parquet\n" in told.stdout
     (file,) = tmp_path.glob("*.jsonl")
     (rollout,) = read(file)
     assert [call.history for call in rollout.calls] == ["root", "spliced", "spliced", "spliced"]

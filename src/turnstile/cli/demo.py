@@ -13,7 +13,8 @@ from rich.markup import escape
 
 from turnstile.cli.demo_agent import Folder, run_agent
 from turnstile.cli.drift import show as show_drift
-from turnstile.cli.progress import download_bar, wide_console
+from turnstile.cli.program import program_name
+from turnstile.cli.progress import counted, download_bar, wide_console
 from turnstile.cli.timeline import show_timeline
 from turnstile.client import Client, RolloutHandle
 from turnstile.config import Settings
@@ -42,14 +43,16 @@ def demo(
         from openai import OpenAI
     except ImportError:
         raise CallerError(
-            "The demo's agent needs the OpenAI SDK", "Install it: pip install 'turnstile-rl[demo]'", code="demo_missing"
+            "The demo's agent needs the OpenAI SDK",
+            "In the clone: pip install '.[demo]', or make demo",
+            code="demo_missing",
         ) from None
     console = wide_console()
     began = time.monotonic()
     store = output / "store"
     settings = Settings(engine=EMBEDDED, store=store, port=0)
     with download_bar() as show, serving(settings, show) as turnstile:
-        console.print(f"[bold]1. The agent[/] talks to Turnstile at {turnstile.url}, Turnstile to SmolLM2-135M")
+        console.print(f"[bold]1. The agent[/] talks to Turnstile at {turnstile.url} and Turnstile to SmolLM2-135M")
         with tempfile.TemporaryDirectory(prefix="turnstile-demo-") as folder, turnstile.rollout() as rollout:
             client = OpenAI(base_url=rollout.openai_base_url, api_key=rollout.agent_key, max_retries=2)
             with client:
@@ -83,13 +86,20 @@ def _report(turnstile: Client, rollout: RolloutHandle, store: Path, output: Path
     file = output / f"{rollout.rollout_id}.jsonl"
     write(file, [trajectory])
     problems = list(validate_file(file))
-    for problem in problems:
-        console.print(f"   {escape(str(problem))}")
     errors = sum(problem.code.startswith("E") for problem in problems)
-    console.print(f"\n[bold]4. The trajectory[/] is in {file}: {errors} errors, {len(problems) - errors} warnings")
+    found = f"{counted(errors, 'error')}, {counted(len(problems) - errors, 'warning')}"
+    console.print(f"\n[bold]4. The trajectory[/] is in {file}: {found}", soft_wrap=True)
+    for problem in problems:
+        console.print(f"   {escape(str(problem))}", highlight=False, soft_wrap=True)
     if errors:
         raise typer.Exit(5)
+    if problems:
+        console.print("   Expected here, because the demo forces its tool calls: docs/reference/validate-codes.md")
+    program = program_name()
     console.print(
-        f"   Next: turnstile export {store} -o all.parquet    turnstile drift {store} --json\n"
-        f"         turnstile serve --engine embedded --store {store}    and point your own agent at it"
+        f"   Next: {program} export {store} -o all.parquet\n"
+        f"         {program} drift {store} --json\n"
+        f"         {program} serve --engine embedded --store {store}    and point your own agent at it",
+        highlight=False,
+        soft_wrap=True,
     )

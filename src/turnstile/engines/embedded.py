@@ -67,7 +67,7 @@ class _Child:
         if importlib.util.find_spec("xllamacpp") is None:
             raise EngineError(
                 "The embedded engine needs the package xllamacpp",
-                remedy="Run `pip install 'turnstile-rl[demo]'`",
+                remedy="In the clone: `pip install '.[demo]'`, or `make demo`",
                 code="engine_missing",
                 status=503,
             )
