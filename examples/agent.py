@@ -1,13 +1,15 @@
-"""An ordinary agent on the OpenAI SDK: it knows nothing of Turnstile, tokens or training.
+"""An ordinary agent on the OpenAI SDK: what it does knows nothing of Turnstile, tokens or training.
 
     OPENAI_BASE_URL=http://127.0.0.1:7000/r/my-first-rollout/v1 OPENAI_API_KEY=any python examples/agent.py
 
-The SDK reads both variables itself. Whatever this file is replaced by, only the address has to be given.
+The SDK reads both variables itself. Whatever this file is replaced by, only the address has to be given. Nothing but
+the lines that it ends with, for whoever tries this, is about Turnstile.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from datetime import UTC, datetime
 
@@ -46,6 +48,19 @@ def main() -> None:
     for chunk in stream:
         sys.stdout.write((chunk.choices[0].delta.content or "") if chunk.choices else "")
     sys.stdout.write("\n")
+    tell_what_next(str(client.base_url))
+
+
+def tell_what_next(base_url: str) -> None:
+    """What to run to see what was recorded, if the address names a rollout."""
+    rollout = re.search(r"/r/([^/]+)/", base_url)
+    if rollout:
+        print(
+            "\nNext, with the directory that `turnstile serve --store` was given:\n"
+            f"  turnstile export runs -o {rollout[1]}.jsonl --rollout {rollout[1]}\n"
+            f"  turnstile validate {rollout[1]}.jsonl\n"
+            "  turnstile drift runs"
+        )
 
 
 if __name__ == "__main__":

@@ -88,6 +88,15 @@ def test_the_agent_runs_with_nothing_but_a_base_url(served: tuple[Client, Path],
     assert trajectory.token_counts.sampled == trajectory.token_counts.trainable > 0
 
 
+def test_what_the_agent_says_to_run_next_works(served: tuple[Client, Path], tmp_path: Path) -> None:
+    client, store = served
+    said = _example("agent.py", tmp_path, OPENAI_BASE_URL=f"{client.url}/r/docs-next/v1", OPENAI_API_KEY="any")
+    commands = re.findall(r"^  turnstile (.*)$", said, re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["export", "validate", "drift"]
+    for command in commands:
+        _turnstile(tmp_path, *(str(store) if word == "runs" else word for word in command.split()))
+
+
 def test_the_group_prints_a_row_for_each_rollout(served: tuple[Client, Path], tmp_path: Path) -> None:
     client, _ = served
     rows = _example("group_of_rollouts.py", tmp_path, client.url).splitlines()
