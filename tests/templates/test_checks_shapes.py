@@ -16,6 +16,8 @@ from turnstile.templates.checks_shapes import (
     probe_texts,
     whole_render,
 )
+from turnstile.templates.facts import probe
+from turnstile.templates.render import Template
 from turnstile.templates.served import Served
 from turnstile.templates.shapes import SHAPES
 from turnstile.tokens import IdRun
@@ -101,6 +103,33 @@ def test_template_arguments_are_part_of_what_is_checked(served: Callable[[str], 
     shape = SHAPE["user_after_answer"]
     assert check_shape(served("qwen3"), shape, "{}").stability == "H"
     assert check_shape(served("qwen3"), shape, '{"enable_thinking":false}').stability == "GH"
+
+
+def test_what_cannot_be_found_in_a_whole_render_is_unproven(served: Callable[[str], Served]) -> None:
+    qwen3 = served("qwen3")
+    template = Template(
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{{ m.tool_calls }}{{ m.tool_calls }}"
+        "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+        {},
+    )
+    model = Served("m", qwen3.tokenizer, template, probe(template, qwen3.tokenizer, qwen3.stop_ids), qwen3.stop_ids)
+    assert check_shape(model, SHAPE["user_after_answer"], "{}").verdict is Verdict.EXACT
+    assert check_shape(model, SHAPE["tool_result"], "{}") == ShapeVerdict(
+        "tool_result",
+        Verdict.UNPROVEN,
+        "content",
+        "unknown",
+        renders=True,
+        lost=False,
+        detail="The template prints the answer 2 times",
+    )
+
+
+def test_a_template_for_tools_is_checked_with_the_shapes_that_have_tools(served: Callable[[str], Served]) -> None:
+    plain, tools = served("qwen2.5"), served("qwen3")
+    model = Served("m", tools.tokenizer, plain.template, plain.facts, tools.stop_ids, with_tools=tools)
+    assert check_shape(model, SHAPE["user_after_answer"], "{}").stability == "stable"
+    assert check_shape(model, SHAPE["user_after_answer_tools"], "{}").stability == "H"
 
 
 def test_counters_show_behind_a_tool_cycle(served: Callable[[str], Served]) -> None:

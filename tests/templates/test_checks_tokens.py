@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -17,9 +18,12 @@ from turnstile.templates.checks_tokens import (
     check_faster,
     check_stop_tokens,
     fuzz_texts,
+    normalised,
 )
+from turnstile.templates.files import ModelFiles
 from turnstile.templates.render import RenderRequest
 from turnstile.templates.served import Served
+from turnstile.templates.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.families
 
@@ -35,8 +39,17 @@ def test_a_stop_token_must_be_found_again_in_its_own_text(served: Callable[[str]
     ]
 
 
-def test_tokens_that_swallow_blanks_are_named(served: Callable[[str], Served]) -> None:
-    assert blank_eaters(served("qwen3")) == ()
+def test_tokens_that_swallow_blanks_or_are_normalised_are_named(
+    served: Callable[[str], Served], family_files: Callable[[str], ModelFiles]
+) -> None:
+    model = served("qwen3")
+    assert (blank_eaters(model), normalised(model)) == ((), ())
+    changed = json.loads(family_files("qwen3").tokenizer_json)
+    flags = {"<|im_end|>": {"rstrip": True}, "<|im_start|>": {"normalized": True}}
+    changed["added_tokens"] = [token | flags.get(token["content"], {}) for token in changed["added_tokens"]]
+    tokenizer = Tokenizer.from_json(json.dumps(changed))
+    other = Served("m", tokenizer, model.template, model.facts, model.stop_ids)
+    assert (blank_eaters(other), normalised(other)) == (("<|im_end|>",), ("<|im_start|>",))
 
 
 def test_fuzz_texts_are_always_the_same() -> None:

@@ -107,6 +107,12 @@ _LIMITS = (
         remedy="Keep the agent from sending these: the model was not trained on them",
     ),
     _Limit(
+        Verdict.UNPROVEN,
+        renders=True,
+        says="Spliced although the template does not print the answer once and with an end; nothing proves the ids",
+        remedy="Give the template that the model was published with",
+    ),
+    _Limit(
         Verdict.DIFFERENT,
         renders=True,
         says="Spliced in the order in which the model wrote; the template's own history has another",

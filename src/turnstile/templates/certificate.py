@@ -182,6 +182,8 @@ class Certificate(msgspec.Struct, frozen=True):
     stop_tokens: tuple[StopToken, ...]
     blank_eaters: tuple[str, ...]
     """Added tokens that swallow the blanks beside them."""
+    normalised: tuple[str, ...]
+    """Control tokens that are looked for in the normalised text, so that other texts may become them."""
     arguments_form: str
     """How the template wants a call's arguments: `object` or `string`."""
     reasoning_field: str
@@ -256,6 +258,7 @@ def refused(problem: str, kwargs: JsonText = "{}") -> Certificate:
         stop_class=StopClass.NONE,
         stop_tokens=(),
         blank_eaters=(),
+        normalised=(),
         arguments_form="",
         reasoning_field="",
         renders=(),

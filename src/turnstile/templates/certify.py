@@ -30,6 +30,7 @@ from turnstile.templates.checks_tokens import (
     check_engine,
     check_faster,
     check_stop_tokens,
+    normalised,
 )
 from turnstile.templates.served import Served
 from turnstile.templates.shapes import SHAPES
@@ -94,6 +95,7 @@ def certify(
         stop_class=served.facts.stop_class,
         stop_tokens=stop_tokens,
         blank_eaters=blank_eaters(served),
+        normalised=normalised(served),
         arguments_form=form.arguments.value,
         reasoning_field=form.reasoning_field,
         renders=check_renders(served, kwargs),

@@ -38,6 +38,14 @@ class WholeRender(msgspec.Struct, frozen=True):
     expected_A: IdRun
 
 
+class NoReference(msgspec.Struct, frozen=True):
+    """Why a splice cannot be held against a whole render."""
+
+    says: str
+    renders: bool
+    """The template takes the conversation, but the answer is not to be found in it."""
+
+
 def shape_for(served: Served, shape: Shape) -> Shape:
     """The shape as an agent can send it to this template."""
     return without_calls(shape) if served.facts.drops_calls else shape
@@ -57,7 +65,7 @@ def check_shape(served: Served, shape: Shape, kwargs: JsonText) -> ShapeVerdict:
         verdict=verdict,
         mode=_mode(crossing) if isinstance(small, Bridge) else "",
         stability=_stability(served, shape, whole, kwargs),
-        renders=isinstance(whole, WholeRender),
+        renders=isinstance(whole, WholeRender) or whole.renders,
         lost=lost,
         detail=detail,
     )
@@ -83,21 +91,23 @@ def probe_texts(served: Served, kwargs: JsonText) -> Iterable[str]:
             yield whole.text
 
 
-def whole_render(served: Served, shape: Shape, kwargs: JsonText) -> WholeRender | str:
-    """The whole conversation; why not, as a sentence, if the template raises or does not print the answer once."""
+def whole_render(served: Served, shape: Shape, kwargs: JsonText) -> WholeRender | NoReference:
+    """The whole conversation, if the template takes it and prints the answer once, with an end."""
     new_M, generation = shape.new_M, GenerationPrompt.ADD
     if shape.ending is Ending.CONTINUE:
         new_M, generation = (*new_M[:-1], left_open(new_M[-1], _OPEN_END)), GenerationPrompt.OMIT
     try:
         text = _rendered(served, shape, kwargs, (*shape.history_M, shape.answer, *new_M), generation)
     except TemplateFailed as failure:
-        return failure.problem
+        return NoReference(failure.problem, renders=False)
     text = text.partition(_OPEN_END)[0] if shape.ending is Ending.CONTINUE else text
     if text.count(RARE) != 1:
-        return f"The template prints the answer {text.count(RARE)} times"
+        return NoReference(f"The template prints the answer {text.count(RARE)} times", renders=True)
     body_end = text.index(RARE) + len(RARE)
     end = ending_behind(served, text, body_end) if shape.cut is Cut.NONE else body_end
-    return "Nothing ends the answer" if end is None else _split(served, text, end, shape.cut)
+    if end is None:
+        return NoReference("No stop token ends the answer in history", renders=True)
+    return _split(served, text, end, shape.cut)
 
 
 def ending_behind(served: Served, text: str, body_end: int) -> int | None:
@@ -134,15 +144,15 @@ def _split(served: Served, text: str, end: int, cut_: Cut) -> WholeRender:
     return WholeRender(text, held_T, kept_T, history_T.slice(kept_T) + expected_A)
 
 
-def _crossing(served: Served, shape: Shape, whole: WholeRender | str, kwargs: JsonText) -> Crossing:
+def _crossing(served: Served, shape: Shape, whole: WholeRender | NoReference, kwargs: JsonText) -> Crossing:
     held_T = whole.held_T if isinstance(whole, WholeRender) else IdRun.of([0, min(served.stop_ids)])
     held = HeldAnswer(NodeRef("certificate"), held_T, shape.answer, shape.cut, shape.history_M)
     return Crossing.of(served, held, shape.new_M, shape.call(kwargs), NOW)
 
 
-def _verdict(crossing: Crossing, small: Bridge | Refusal, whole: WholeRender | str) -> tuple[Verdict, str]:
-    if isinstance(whole, str):
-        return (Verdict.UNPROVEN if isinstance(small, Bridge) else Verdict.REFUSED), whole
+def _verdict(crossing: Crossing, small: Bridge | Refusal, whole: WholeRender | NoReference) -> tuple[Verdict, str]:
+    if isinstance(whole, NoReference):
+        return (Verdict.UNPROVEN if isinstance(small, Bridge) else Verdict.REFUSED), whole.says
     if _agrees(small, whole):
         return Verdict.EXACT, ""
     if _agrees(history_bridge(crossing), whole):
@@ -171,13 +181,13 @@ def _mode(crossing: Crossing) -> str:
     return crossing.modes[-1].value if crossing.modes else Mode.CONTENT.value
 
 
-def _stability(served: Served, shape: Shape, whole: WholeRender | str, kwargs: JsonText) -> str:
+def _stability(served: Served, shape: Shape, whole: WholeRender | NoReference, kwargs: JsonText) -> str:
     is_thinking = bool(shape.answer.reasoning)
     if shape.ending is Ending.CONTINUE or shape.cut is not Cut.NONE:
         return "n/a"
     if is_thinking and not served.facts.form.reasoning_field:
         return "n/a"
-    if isinstance(whole, str):
+    if isinstance(whole, NoReference):
         return "unknown"
     try:
         prompt = _rendered(served, shape, kwargs, shape.history_M, GenerationPrompt.ADD)

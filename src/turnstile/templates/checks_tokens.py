@@ -59,6 +59,11 @@ def blank_eaters(served: Served) -> tuple[str, ...]:
     return tuple(token.text for token in served.tokenizer.added if token.lstrip or token.rstrip)
 
 
+def normalised(served: Served) -> tuple[str, ...]:
+    """Control tokens that are looked for in the normalised text, so that other texts may become them."""
+    return tuple(token.text for token in served.tokenizer.added if token.special and token.normalized)
+
+
 def check_faster(served: Served, faster: Faster, renders: Iterable[str]) -> tuple[Parity, ...]:
     """The faster engines against the reference.
 

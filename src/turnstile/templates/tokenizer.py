@@ -34,6 +34,8 @@ class AddedToken(msgspec.Struct, frozen=True):
     """Whether it swallows blanks before it."""
     rstrip: bool
     """Whether it swallows blanks behind it; its offsets then include them."""
+    normalized: bool = False
+    """Whether it is looked for in the normalised text, so that other texts than its own may become it."""
 
 
 class Encoded(msgspec.Struct, frozen=True):
@@ -69,7 +71,7 @@ class Tokenizer:
         self._sha256 = sha256
         self._spelling = _spelling_of(inner)
         self.added = tuple(
-            AddedToken(token_id, token.content, token.special, token.lstrip, token.rstrip)
+            AddedToken(token_id, token.content, token.special, token.lstrip, token.rstrip, token.normalized)
             for token_id, token in sorted(inner.get_added_tokens_decoder().items())
         )
         self._added_by_id = {token.id: token for token in self.added}
