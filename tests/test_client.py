@@ -100,6 +100,30 @@ def test_what_the_server_refuses_is_raised_with_its_code(client: Client) -> None
     assert closed.value.code == "rollout_closed"
 
 
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("127.0.0.1:7000", "such as http://127.0.0.1:7000"),
+        ("localhost:7000", "such as http://127.0.0.1:7000"),
+        ("", "such as http://127.0.0.1:7000"),
+        ("http://127.0.0.1:7000/v1", "Give the server's own: http://127.0.0.1:7000."),
+        ("http://127.0.0.1:7000/r/mine/v1/", "Give the server's own: http://127.0.0.1:7000."),
+        ("http://127.0.0.1:7000/r/mine", "Give the server's own: http://127.0.0.1:7000."),
+    ],
+)
+def test_an_address_that_is_not_the_servers_is_refused_at_once(url: str, told: str) -> None:
+    with pytest.raises(CallerError) as refused:
+        Client(url)
+    assert refused.value.code == "server_address"
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:7000/", "https://a.example/turnstile/"])
+def test_a_servers_address_may_have_a_path_of_its_own(url: str) -> None:
+    with Client(url) as client:
+        assert client.url == url.rstrip("/")
+
+
 def test_where_nothing_answers_the_address_is_named() -> None:
     with (
         Client("http://127.0.0.1:9", timeout_s=5) as client,

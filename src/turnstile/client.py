@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from types import TracebackType
 from typing import SupportsFloat, SupportsIndex, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
@@ -100,8 +101,10 @@ class Client:
             url: where `turnstile serve` says it listens.
             admin_key: the server's --admin-key; TURNSTILE_ADMIN_KEY if empty.
             timeout_s: seconds to wait for an answer.
+
+        Raises: CallerError `server_address` if `url` is no URL, or an agent's.
         """
-        self.url = url.rstrip("/")
+        self.url = _server_url(url)
         self._admin_key = admin_key or os.environ.get("TURNSTILE_ADMIN_KEY", "")
         self._timeout_s = timeout_s
         # An environment's proxy must not stand between a trainer and its own server.
@@ -200,6 +203,27 @@ def _plain(value: object) -> JsonValue:
     if isinstance(value, SupportsFloat):
         return float(value)
     raise CallerError(f"A {type(value).__name__} cannot be sent", "Send numbers, texts, lists and objects")
+
+
+_AGENTS_PATH = re.compile(r"(/r/[^/]+)?(/v1)?")
+
+
+def _server_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise CallerError(
+            f"`{url}` is not a server's URL",
+            "Give it as `turnstile serve` prints it, such as http://127.0.0.1:7000",
+            code="server_address",
+        )
+    path = parts.path.rstrip("/")
+    if path and _AGENTS_PATH.fullmatch(path):
+        raise CallerError(
+            f"`{url}` is an address for agents",
+            f"Give the server's own: {parts.scheme}://{parts.netloc}",
+            code="server_address",
+        )
+    return parts._replace(path=path).geturl()
 
 
 class _Problem(msgspec.Struct, frozen=True):

@@ -43,13 +43,30 @@ def test_metrics_are_prometheus_text(room: Any) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("GET", "/nothing"), ("POST", "/r/x/v1/embeddings"), ("GET", "/r/x/v1/chat/completions"), ("DELETE", "/rollouts")],
+    [("GET", "/nothing"), ("POST", "/r/x/v1/nothing"), ("GET", "/r/x/v1/chat/completions"), ("DELETE", "/rollouts")],
 )
 def test_where_nothing_answers_the_error_says_so_in_a_dialects_shape(room: Any, method: str, path: str) -> None:
     answer = ask(room, method, path)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["type"]) == (404, "not_found", "invalid_request_error")
     assert f"{method} {path}" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("/r/x/v1/responses", "/v1/responses"),
+        ("/v1/messages", "/v1/messages"),
+        ("/r/x/v1/messages/count_tokens", "/v1/messages"),
+        ("/r/x/v1/completions", "/v1/completions"),
+        ("/r/x/embeddings", "/embeddings"),
+        ("/r/x/v1beta/models/gemini:generateContent", "/v1beta/models/gemini:generateContent"),
+    ],
+)
+def test_a_dialect_that_is_not_served_is_named_with_the_one_that_is(room: Any, path: str, named: str) -> None:
+    answer = ask(room, "POST", path)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+    assert answer.json()["error"]["message"] == (f"`{named}` is not served in this version. Use /v1/chat/completions.")
 
 
 def test_the_model_list_begins_no_rollout(room: Any) -> None:

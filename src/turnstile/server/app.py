@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeAlias
 
@@ -202,13 +203,21 @@ async def _refuse(_: Request, error: Exception) -> Response:
     return Response(DIALECTS[0].refuse(error), status_code=error.status, media_type="application/json")
 
 
+_NOT_SERVED = re.compile(
+    r"(?:/r/[^/]+)?(?P<path>(?:/v1)?/(?:responses|messages|completions|embeddings)|/v1(?:beta)?/models/[^/]+:\w+)(?:/.*)?"
+)
+"""Paths of dialects that agents speak and Turnstile does not yet: OpenAI's others, Anthropic's and Gemini's."""
+
+
 async def _no_route(request: Request, _: Exception) -> Response:
-    error = CallerError(
-        f"Nothing answers {request.method} {request.url.path[:200]}",
+    path = request.url.path[:200]
+    problem, remedy = (
+        f"Nothing answers {request.method} {path}",
         "Use /r/ROLLOUT_ID/v1/... for agents and /rollouts for their runner",
-        code="not_found",
-        status=404,
     )
+    if request.method == "POST" and (found := _NOT_SERVED.fullmatch(path)):
+        problem, remedy = f"`{found['path']}` is not served in this version", "Use /v1/chat/completions"
+    error = CallerError(problem, remedy, code="not_found", status=404)
     return await _refuse(request, error)
 
 
