@@ -102,6 +102,22 @@ def test_an_ending_that_means_nothing_is_refused_and_the_rollout_stays_open(room
     assert (status, agent.summary["status"]) == (400, "running")
 
 
+@pytest.mark.parametrize(
+    ("body", "param", "remedy"),
+    [
+        ({"status": "great"}, "status", "Use one of completed, truncated, failed, aborted."),
+        ({"reward": "much"}, "reward", "Send a JSON object of status, reward, rewards, metadata; "),
+        ({"prize": 1}, None, "Send a JSON object of status, reward, rewards, metadata; "),
+    ],
+)
+def test_an_ending_that_means_nothing_is_told_what_may_stand_there(
+    room: Any, body: dict[str, Any], param: str | None, remedy: str
+) -> None:
+    _, refused = post(room, f"/rollouts/{room.agent().handle.rollout_id}/finish", body)
+    assert refused["error"]["param"] == param
+    assert remedy in refused["error"]["message"]
+
+
 def test_a_finished_rollout_is_summed_up_and_its_trajectory_and_drift_can_be_had(room: Any) -> None:
     room.script("Hello there.<|im_end|>", "Bye.<|im_end|>")
     agent = room.agent(task_id="t")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias, TypeVar
 
@@ -25,6 +26,7 @@ from turnstile.trajectory.assemble import assemble
 from turnstile.trajectory.format import encode_line
 
 T = TypeVar("T")
+BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
@@ -124,19 +126,29 @@ class Operators:
         self._policy.announce(announcement.version)
         return _json(announcement)
 
-    async def _read(self, request: Request, kind: type[T]) -> T:
+    async def _read(self, request: Request, kind: type[BodyT]) -> BodyT:
         self._keys.check_operator(request.headers)
         body = await read_body(request, self._limits.max_body_bytes)
         try:
             return msgspec.json.decode(body or b"{}", type=kind)
         except (msgspec.DecodeError, RecursionError) as wrong:
-            raise CallerError(f"The body cannot be used: {wrong}", "See the HTTP reference in docs/") from None
+            raise _unusable(str(wrong), kind) from None
 
     async def _from_journal(self, request: Request, work: Callable[[Forest], T]) -> T:
         """Do work on a rollout as the journal has it, away from the event loop."""
         self._keys.check_operator(request.headers)
         rollout_id = (await self._rollouts.get(request.path_params["rollout_id"])).opened.rollout_id
         return await asyncio.to_thread(lambda: work(Forest.of(self._reader.records(rollout_id))))
+
+
+def _unusable(wrong: str, kind: type[msgspec.Struct]) -> CallerError:
+    """The error for a body that is not of a kind, in msgspec's words, with what may stand there."""
+    located = re.search(r" - at `\$\.(\w+)", wrong)
+    remedy = f"Send a JSON object of {', '.join(kind.__struct_fields__)}; docs/reference/http.md says what each may be"
+    if wrong.startswith("Invalid enum value"):
+        # Of all bodies only an ending has a closed list.
+        remedy = f"Use one of {', '.join(each for each in RolloutStatus if each is not RolloutStatus.RUNNING)}"
+    return CallerError(f"The body cannot be used: {wrong}", remedy, param=located[1] if located else "")
 
 
 def _number(text: str, name: str, least: int, most: int) -> int:
