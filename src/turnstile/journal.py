@@ -128,6 +128,14 @@ class CallFailed(msgspec.Struct, frozen=True, tag="call_failed", omit_defaults=T
     dialect: str = ""
     status: int = 0
     partial_S: IdRun = IdRun()
+    """What the first choice had sampled."""
+    other_partials_S: tuple[IdRun, ...] = ()
+    """What the other choices had sampled, in order."""
+
+    @property
+    def partial_count(self) -> int:
+        """Ids that all choices had sampled."""
+        return len(self.partial_S) + sum(map(len, self.other_partials_S))
 
 
 class AnswerUndelivered(msgspec.Struct, frozen=True, tag="answer_undelivered"):

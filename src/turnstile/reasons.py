@@ -130,6 +130,8 @@ class FailReason(enum.StrEnum):
     """The answer contradicts what was asked: other prompt ids, wrong counts, ids outside the vocabulary."""
     CLIENT_GONE = "client_gone"
     """Nobody waited for the answer any more, or the rollout was closed."""
+    INTERNAL = "internal"
+    """Turnstile itself failed; the log says how."""
     INTERRUPTED = "interrupted"
     """The process ended while the call was running."""
 

@@ -17,6 +17,8 @@ from typing import Protocol, final, overload
 import msgspec
 
 _WIDTH = 4
+_FLOAT32_LIMIT = 3.4028235677973366e38
+"""Numbers from here on round to infinity in float32."""
 _SWAP = sys.byteorder == "big"
 
 
@@ -128,6 +130,11 @@ def first_difference(a: IdRun, b: IdRun) -> int | None:
     return low
 
 
+def _within_float32(value: float) -> float:
+    # Adding 0.0 makes -0.0 the one zero: the two are written alike.
+    return value + 0.0 if abs(value) < _FLOAT32_LIMIT else math.nan
+
+
 @final
 class LogprobRun:
     """Natural-log probabilities of a run of sampled tokens, (float32 or unknown)[S].
@@ -153,10 +160,12 @@ class LogprobRun:
     @classmethod
     def of(cls, values: Sequence[float | None]) -> LogprobRun:
         """Pack values; None, NaN and infinities become unknown."""
-        unknown = tuple(at for at, value in enumerate(values) if value is None or not math.isfinite(value))
-        void = set(unknown)
-        filled = array("f", (0.0 if at in void else value or 0.0 for at, value in enumerate(values)))
-        return cls(_packed(filled), unknown)
+        # Finite is asked of the float32, not of the number as it came: -1e39 is one and is kept as -inf.
+        narrowed = array("f", (math.nan if value is None else _within_float32(value) for value in values))
+        unknown = tuple(at for at, value in enumerate(narrowed) if not math.isfinite(value))
+        for at in unknown:
+            narrowed[at] = 0.0
+        return cls(_packed(narrowed), unknown)
 
     def __len__(self) -> int:
         return len(self.packed) // _WIDTH

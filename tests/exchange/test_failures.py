@@ -30,9 +30,14 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 )
 def test_each_error_has_its_reason_and_the_client_is_told_the_error(error: TurnstileError, reason: FailReason) -> None:
     progress = Progress("r", "openai.chat")
-    progress.call_id, progress.partial_S = "c1", IdRun.of([1])
+    progress.call_id = "c1"
+    for choice, token_id in ((0, 1), (2, 5), (0, 2)):
+        progress.sampled(choice, IdRun.of([token_id]))
     record, told = failure(error, progress, AT)
-    assert record == CallFailed("r", "c1", AT, reason, error.problem, "openai.chat", error.status, IdRun.of([1]))
+    assert record == CallFailed(
+        "r", "c1", AT, reason, error.problem, "openai.chat", error.status, IdRun.of([1, 2]), (IdRun(), IdRun.of([5]))
+    )
+    assert record.partial_count == 3
     assert told is error
 
 

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from turnstile.conversation import Call, Message, ReplyFinish, RetryMark, Role, Sampling, Text, Usage
-from turnstile.errors import CallerError
+from turnstile.errors import CallerError, StoreError
 from turnstile.exchange.inflight import Flight
+from turnstile.exchange.repeats import Repeat
 from turnstile.exchange.rollouts import (
     Ending,
     Opening,
@@ -167,24 +168,29 @@ async def test_what_cannot_be_written_as_json_again_is_refused_by_name() -> None
         assert problem.value.param == "metadata"
 
 
-async def test_calls_are_numbered_on_and_a_digest_finds_its_latest_call(rollouts: Rollouts) -> None:
+async def test_calls_are_numbered_on(rollouts: Rollouts) -> None:
     rollout = await rollouts.create(Opening("r"), "")
-    first = rollout.take_off(call(), "d")
-    second = rollout.take_off(call(), "d")
-    assert (first.call_id, second.call_id) == ("c0", "c1")
-    assert rollout.earlier(call(), "d") is second
-    assert rollout.earlier(call(), "other") is None
-    assert rollout.running == (first, second)
-    rollout.forget(second)
-    assert rollout.earlier(call(), "d") is None
+    flights = [rollout.take_off(call(), "d") for _ in range(2)]
+    assert [flight.call_id for flight in flights] == ["c0", "c1"]
+    assert rollout.repeats.running == tuple(flights)
 
 
-async def test_a_used_key_with_another_meaning_is_a_conflict(rollouts: Rollouts) -> None:
+async def test_a_number_is_never_used_twice_whatever_failed_before_it_began(reopen: Callable[[], Rollouts]) -> None:
+    rollout = await reopen().create(Opening("r"), "")
+    rollout.take_off(call(), "never began")
+    begun = rollout.take_off(call(), "a")
+    await started(rollout, begun)
+    assert begun.call_id == "c1"
+    assert (await reopen().get("r")).take_off(call(), "b").call_id == "c2"
+
+
+async def test_a_record_that_contradicts_the_forest_never_reaches_the_journal(reopen: Callable[[], Rollouts]) -> None:
+    rollouts = reopen()
     rollout = await rollouts.create(Opening("r"), "")
-    rollout.take_off(call(key="k"), "d")
-    with pytest.raises(CallerError) as conflict:
-        rollout.earlier(call("other", key="k"), "e")
-    assert (conflict.value.code, conflict.value.status) == ("idempotency_conflict", 409)
+    flight = rollout.take_off(call(), "a")
+    with pytest.raises(StoreError, match="never started"):
+        await rollouts.joined(rollout, flight, "coalesced")
+    assert (await reopen().get("r")).forest == rollout.forest
 
 
 async def test_after_a_restart_an_open_call_is_interrupted_and_numbers_go_on(reopen: Callable[[], Rollouts]) -> None:
@@ -213,15 +219,16 @@ async def test_after_a_restart_an_answer_that_may_not_have_arrived_can_be_had_ag
         await started(rollout, flight, key=digest)
         await committed(rollout, flight)
     again = await reopen().get("r")
-    earlier, last = again.earlier(call(), "a"), again.earlier(call(), "b")
-    assert earlier is not None
-    assert last is not None
-    assert (earlier.delivered, last.delivered) == (True, False)
-    assert (last.call_id, last.idempotency_key, last.history) == ("c1", "b", Root(RootReason.FIRST_CALL))
-    assert last.outcome is not None
-    assert last.outcome.replies[0].message == HELLO  # type: ignore[union-attr]
+    assert again.repeats.find(call(), "a").how is Repeat.FRESH
+    found = again.repeats.find(call(), "b")
+    assert found.how is Repeat.REPLAYED
+    assert found.flight is not None
+    assert (found.flight.call_id, found.flight.history) == ("c1", Root(RootReason.FIRST_CALL))
+    assert found.flight.outcome is not None
+    assert found.flight.outcome.replies[0].message == HELLO  # type: ignore[union-attr]
+    assert again.repeats.find(call(key="a"), "a").how is Repeat.REPLAYED
     with pytest.raises(CallerError):
-        again.earlier(call(key="b"), "a")
+        again.repeats.find(call(key="b"), "a")
 
 
 async def test_an_answer_that_was_handed_out_after_a_restart_has_arrived(reopen: Callable[[], Rollouts]) -> None:
@@ -230,13 +237,10 @@ async def test_an_answer_that_was_handed_out_after_a_restart_has_arrived(reopen:
     await started(rollout, flight)
     await committed(rollout, flight)
     again = await reopen().get("r")
-    found = again.earlier(call(), "a")
-    assert found is not None
-    found.delivered = True
-    again.forget(found)
-    later = again.earlier(call(), "a")
-    assert later is not None
-    assert later.delivered is True
+    found = again.repeats.find(call(), "a")
+    assert found.flight is not None
+    again.repeats.delivered(found.flight)
+    assert again.repeats.find(call(), "a").how is Repeat.FRESH
 
 
 async def test_after_a_restart_an_answer_that_is_known_to_be_lost_can_be_had_again_until_it_was(
@@ -250,15 +254,38 @@ async def test_after_a_restart_an_answer_that_is_known_to_be_lost_can_be_had_aga
         await rollout.keep(AnswerUndelivered("r", flight.call_id, clock(), DiscardReason.CLIENT_GONE))
     rollouts = reopen()
     again = await rollouts.get("r")
-    lost = again.earlier(call(), "a")
+    lost = again.repeats.find(call(), "a").flight
     assert lost is not None
-    assert lost.delivered is False
     await rollouts.joined(again, lost, "replayed")
-    lost.delivered = True
-    again.forget(lost)
+    again.repeats.delivered(lost)
     for each in (again, await reopen().get("r")):
-        found = [each.earlier(call(), digest) for digest in ("a", "b")]
-        assert [flight.delivered for flight in found if flight is not None] == [True, False]
+        found = [each.repeats.find(call(), digest).how for digest in ("a", "b")]
+        assert found == [Repeat.FRESH, Repeat.REPLAYED]
+
+
+async def test_what_is_left_of_an_attempt_is_filed_under_it_when_the_next_is_open(
+    reopen: Callable[[], Rollouts], clock: Callable[[], datetime]
+) -> None:
+    rollouts = reopen()
+    first = await rollouts.create(Opening("r"), "")
+    flight = first.take_off(call(), "a")
+    await started(first, flight)
+    await committed(first, flight)
+    await rollouts.finish("r", Ending(), patience_s=0)
+    second = await rollouts.create(Opening("r"), "")
+    again = second.take_off(call(), "a")
+    await started(second, again)
+    await committed(second, again)
+    await first.keep(AnswerUndelivered("r", flight.call_id, clock(), DiscardReason.CLIENT_GONE))
+    assert (await reopen().get("r")).forest.calls["c0"].undelivered is None
+
+
+async def test_an_end_with_metadata_that_cannot_be_kept_leaves_the_rollout_open(rollouts: Rollouts) -> None:
+    rollout = await rollouts.create(Opening("r"), "")
+    with pytest.raises(CallerError):
+        await rollouts.finish("r", Ending(metadata={"a": msgspec.Raw(b"1e999")}), patience_s=0)
+    assert not rollout.closing
+    await rollouts.finish("r", Ending(reward=1.0), patience_s=0)
 
 
 async def test_after_a_restart_a_closed_rollout_is_closed(reopen: Callable[[], Rollouts]) -> None:

@@ -11,7 +11,9 @@ import pytest
 
 from turnstile.conversation import Answer, Call, Message, Role, Sampling, Text
 from turnstile.errors import CallerError, TurnstileError
+from turnstile.exchange.failures import Progress
 from turnstile.exchange.inflight import Flight
+from turnstile.exchange.repeats import Found, Repeat
 from turnstile.exchange.rollouts import Opening, OpenRollout, Rollouts
 from turnstile.exchange.run import run
 from turnstile.exchange.world import World
@@ -34,7 +36,7 @@ async def rollout(rollouts: Rollouts) -> OpenRollout:
 
 async def flown(world: World, rollout: OpenRollout, call: Call) -> Flight:
     flight = rollout.take_off(call, f"digest of {call}")
-    await run(world, rollout, call, flight)
+    await run(world, rollout, call, flight, Progress("r", call.dialect))
     return flight
 
 
@@ -65,7 +67,7 @@ async def test_a_call_is_durable_before_the_engine_hears_of_it_and_its_turn_befo
     assert (started.draw.seed, started.history, flight.history) == (11, started.history, Root(RootReason.FIRST_CALL))
     assert isinstance(flight.outcome, Answer)
     assert flight.outcome.replies[0].message == Message(Role.ASSISTANT, (Text("Hello."),))
-    assert (rollout.running, rollout.forest) == ((), Forest.of(stored(tmp_path)))
+    assert (rollout.repeats.running, rollout.forest) == ((), Forest.of(stored(tmp_path)))
 
 
 async def test_the_next_turn_keeps_the_ids_of_the_one_before(world: World, rollout: OpenRollout, fake: Any) -> None:
@@ -88,7 +90,7 @@ async def test_a_call_that_is_given_up_keeps_what_was_sampled_and_is_no_turn(
     asked = call("Hi")
     flight = rollout.take_off(asked, "d")
     async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(run(world, rollout, asked, flight))
+        task = tasks.create_task(run(world, rollout, asked, flight, Progress("r", "openai.chat")))
         await anext(flight.join().deltas(silence_s=10))
         task.cancel()
     failed = stored(tmp_path)[-1]
@@ -96,7 +98,7 @@ async def test_a_call_that_is_given_up_keeps_what_was_sampled_and_is_no_turn(
     assert (failed.reason, failed.call_id) == (FailReason.CLIENT_GONE, "c0")
     assert failed.partial_S.tolist()[:1] == fake.ids("word")
     assert isinstance(flight.outcome, TurnstileError)
-    assert rollout.running == ()
+    assert rollout.repeats.running == ()
 
 
 async def test_a_request_that_cannot_be_served_fails_before_it_is_planned(
@@ -106,7 +108,7 @@ async def test_a_request_that_cannot_be_served_fails_before_it_is_planned(
     failed = stored(tmp_path)[-1]
     assert (failed.call_id, failed.reason, fake.requests) == ("", FailReason.REFUSED, [])
     assert isinstance(flight.outcome, CallerError)
-    assert rollout.earlier(call("Hi", top_logprobs=5000), flight.digest) is None
+    assert rollout.repeats.find(call("Hi", top_logprobs=5000), flight.digest) == Found(Repeat.FRESH)
 
 
 async def test_the_first_failure_of_several_choices_ends_them_all(

@@ -217,11 +217,11 @@ async def test_a_full_disk_reaches_every_waiting_append_and_writing_goes_on_when
     assert kept(tmp_path, "r") == [9]
 
 
-async def test_what_follows_from_a_call_is_filed_under_the_attempt_that_started_it(tmp_path, make):
+async def test_a_late_record_is_filed_under_the_attempt_that_it_is_appended_for(tmp_path, make):
     journal = Journal.open(tmp_path)
     first = [make.opened("r"), make.started("r", "c1")]
     await journal.append_all([*first, make.finished("r"), make.opened("r", attempt=2)])
-    await journal.append(make.failed("r", "c1"))
+    await journal.append(make.failed("r", "c1"), attempt=1)
     with Reader.open(tmp_path) as reader:
         assert list(reader.records("r", attempt=1)) == [*first, make.finished("r"), make.failed("r", "c1")]
         assert list(reader.records("r")) == [make.opened("r", attempt=2)]

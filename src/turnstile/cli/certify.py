@@ -11,6 +11,7 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.progress import BarColumn, TextColumn
 from rich.table import Table
 
@@ -18,7 +19,7 @@ from turnstile.cli.progress import progress_bar, wide_console
 from turnstile.errors import CallerError
 from turnstile.server.certificates import certificate_of, certificates_folder, refuse_slow_template
 from turnstile.server.start import read_model_folder
-from turnstile.templates.advice import ENDS, MEANS, TRAINING, Advice, Topic, advice
+from turnstile.templates.advice import ENDS, MEANS, Advice, Topic, advice, for_training
 from turnstile.templates.certificate import Certificate, CertificateClass, ChainOutcome, ShapeVerdict, Verdict, refused
 from turnstile.templates.certify import ShowStep, Step
 from turnstile.templates.facts import serve
@@ -40,7 +41,7 @@ _VERDICTS = {
     Verdict.REFUSED: "[red]refused[/]",
 }
 _HEADINGS = {
-    Topic.LOSS: "Lost without a word, with or without Turnstile",
+    Topic.LOSS: "Lost, with or without Turnstile",
     Topic.SPLICE: "Not plainly exact",
     Topic.REWRITE: "What the template rewrites, and a splice does not",
     Topic.NOTE: "Also",
@@ -146,7 +147,8 @@ def _print(certificate: Certificate, console: Console) -> None:
     found = advice(certificate)
     for topic, heading in _HEADINGS.items():
         _print_advice(heading, [each for each in found if each.topic is topic], console)
-    console.print(f"\n[bold]For a training run[/]\n  {TRAINING[certificate.certificate_class]}")
+    console.print("\n[bold]For a training run[/]")
+    console.print(Padding(f"{for_training(certificate)}", (0, 0, 0, 2)))
 
 
 def _table(certificate: Certificate) -> Table:
@@ -191,4 +193,6 @@ def _print_advice(heading: str, found: list[Advice], console: Console) -> None:
         return
     console.print(f"\n[bold]{heading}[/]")
     for each in found:
-        console.print(f"  {escape(each.says)}" + (f" [dim]->[/] {escape(each.remedy)}" if each.remedy else ""))
+        console.print(Padding(escape(each.says), (0, 0, 0, 2)))
+        if each.remedy:
+            console.print(Padding(f"[dim]->[/] {escape(each.remedy)}", (0, 0, 0, 4)))

@@ -10,10 +10,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from turnstile.cli.progress import counted, progress_bar
-from turnstile.errors import CallerError
+from turnstile.errors import CallerError, StoreError
 from turnstile.history.forest import Forest
 from turnstile.store import Reader, RolloutSummary
-from turnstile.trajectory.assemble import assemble
+from turnstile.trajectory.assemble import ConservationError, assemble
 from turnstile.trajectory.files import write
 from turnstile.trajectory.format import Rollout
 
@@ -26,15 +26,21 @@ def export(
 ) -> None:
     """Write trajectories in the neutral format, also while the server runs.
 
-    Every attempt of every rollout is written; one that is still open is marked `running`.
+    Every attempt of every rollout is written; one that is still open is marked `running`. One that is damaged is
+    named, the others are written, and the exit code is 1.
     """
     with Reader.open(store) as reader:
         if not reader.rollouts(limit=1):
             raise CallerError(f"No rollouts in {store}", "Run an agent through its server first", code="store_empty")
         chosen = _chosen(reader, rollout or [], group)
         with progress_bar(TextColumn("export"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
-            count = write(output, bar.track(_assembled(reader, chosen), total=len(chosen)))
+            lost: list[str] = []
+            count = write(output, bar.track(_assembled(reader, chosen, lost), total=len(chosen)))
     typer.echo(f"{counted(count, 'rollout')} written to {output}", err=True)
+    for line in lost:
+        typer.echo(f"turnstile: not written: {line}", err=True)
+    if lost:
+        raise typer.Exit(1)
 
 
 def _chosen(reader: Reader, names: list[str], group: str | None) -> list[RolloutSummary]:
@@ -62,6 +68,10 @@ def _all(reader: Reader, group: str | None) -> Iterator[RolloutSummary]:
         after = page[-1].number
 
 
-def _assembled(reader: Reader, chosen: list[RolloutSummary]) -> Iterator[Rollout]:
+def _assembled(reader: Reader, chosen: list[RolloutSummary], lost: list[str]) -> Iterator[Rollout]:
+    """The rollouts one by one; one that cannot be put together is named in `lost` and costs no other."""
     for summary in chosen:
-        yield assemble(Forest.of(reader.records(summary.rollout_id, summary.attempt)))
+        try:
+            yield assemble(Forest.of(reader.records(summary.rollout_id, summary.attempt)))
+        except (StoreError, ConservationError) as damaged:
+            lost.append(f"{summary.rollout_id} attempt {summary.attempt}: {damaged}")

@@ -17,6 +17,7 @@ _REASONS = {
     "engine_broken": FailReason.ENGINE_BROKEN,
     "engine_error": FailReason.ENGINE_BROKEN,
     "echo_mismatch": FailReason.VERIFICATION_FAILED,
+    "internal_error": FailReason.INTERNAL,
     "context_length_exceeded": FailReason.CONTEXT_OVERFLOW,
     "client_gone": FailReason.CLIENT_GONE,
 }
@@ -30,8 +31,16 @@ class Progress:
         self.dialect = dialect
         self.call_id = ""
         """Empty until the call is planned and durable."""
-        self.partial_S: IdRun = NO_IDS
-        """What the first choice has sampled."""
+        self._partials: dict[int, IdRun] = {}
+
+    def sampled(self, choice: int, ids_S: IdRun) -> None:
+        """A choice has sampled more ids."""
+        self._partials[choice] = self._partials.get(choice, NO_IDS) + ids_S
+
+    @property
+    def partials(self) -> tuple[IdRun, ...]:
+        """What each choice has sampled, the first one's first."""
+        return tuple(self._partials.get(choice, NO_IDS) for choice in range(1 + max(self._partials, default=0)))
 
 
 def failure(
@@ -56,6 +65,7 @@ def failure(
         problem=told.problem,
         dialect=progress.dialect,
         status=told.status,
-        partial_S=progress.partial_S,
+        partial_S=progress.partials[0],
+        other_partials_S=progress.partials[1:],
     )
     return record, told

@@ -1,4 +1,4 @@
-"""Who waits for which call, and when a repeated request is a retry.
+"""Who waits for which call.
 
 A call runs on its own; clients follow it. So a client that hangs up does not decide what is sampled, a retry
 joins what already runs, and an answer that never arrived can be handed out again (docs/decisions/0006).
@@ -7,11 +7,10 @@ joins what already runs, and an answer that never arrived can be handed out agai
 from __future__ import annotations
 
 import asyncio
-import enum
 from collections.abc import AsyncIterator
 
-from turnstile.conversation import Answer, Call, ReplyDelta, ToolCallDelta
-from turnstile.errors import CallerError, TurnstileError
+from turnstile.conversation import Answer, ReplyDelta, ToolCallDelta
+from turnstile.errors import TurnstileError
 from turnstile.generation import History
 
 
@@ -30,6 +29,8 @@ class Flight:
         self.delivered = False
         """Whether the last byte of the answer left to a client that was still there."""
         self.task: asyncio.Task[None] | None = None
+        self._is_kept = False
+        self._begun = asyncio.Event()
         self._deltas: list[ReplyDelta] = []
         self._outcome: Answer | TurnstileError | None = None
         self._followers: set[Follower] = set()
@@ -44,6 +45,21 @@ class Flight:
         """The whole answer, the error that ended it, or None while it runs."""
         return self._outcome
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether the journal has the call's beginning."""
+        return self._is_kept
+
+    def kept(self) -> None:
+        """The journal has the call's beginning: what refers to it may follow."""
+        self._is_kept = True
+        self._begun.set()
+
+    async def has_begun(self) -> bool:
+        """Wait until the journal has the call's beginning; False if the call failed before."""
+        await self._begun.wait()
+        return self._is_kept
+
     def tell(self, delta: ReplyDelta) -> None:
         """Hand a delta to all who follow, now or later."""
         if not delta.is_empty:
@@ -54,6 +70,7 @@ class Flight:
         """End the call; the first outcome counts."""
         if self._outcome is None:
             self._outcome = outcome
+            self._begun.set()
             self._wake()
 
     def _wake(self) -> None:
@@ -119,43 +136,6 @@ def landed(digest: str, call_id: str, answer: Answer) -> Flight:
             for index, call in enumerate(reply.message.calls)
         )
         flight.tell(ReplyDelta(choice, reply.message.reasoning, reply.message.text, calls, reply.logprobs))
+    flight.kept()
     flight.land(answer)
     return flight
-
-
-class Repeat(enum.StrEnum):
-    """What to do with a request that may have been sent before."""
-
-    FRESH = "fresh"
-    """It is no retry: sample."""
-    COALESCED = "coalesced"
-    """It is a retry of a running call: wait for that one."""
-    REPLAYED = "replayed"
-    """It is a retry of an answered call: give that answer again."""
-
-
-def judge(call: Call, earlier: Flight | None) -> Repeat:
-    """Whether `call` repeats the `earlier` call of equal meaning (architecture, decision 5).
-
-    With an idempotency key or a retry count above 0 a repeat is a retry. Without, it is one only if nobody waits
-    for the earlier call any more and its last byte never left; else it is a new sample on purpose.
-    """
-    if earlier is None or isinstance(earlier.outcome, TurnstileError):
-        return Repeat.FRESH
-    key = call.retry.idempotency_key
-    says_so = call.retry.retry_count > 0 or (key != "" and key == earlier.idempotency_key)
-    never_arrived = earlier.waiting == 0 and not earlier.delivered
-    if not (says_so or never_arrived):
-        return Repeat.FRESH
-    return Repeat.COALESCED if earlier.outcome is None else Repeat.REPLAYED
-
-
-def key_conflict(key: str) -> CallerError:
-    """The error for an idempotency key that was used with another body (public case F2)."""
-    return CallerError(
-        f"The idempotency key `{key[:40]}` was used before with another request",
-        "Send a new key, or the same request again",
-        code="idempotency_conflict",
-        status=409,
-        param="idempotency-key",
-    )

@@ -14,15 +14,15 @@ from typing import Annotated
 import msgspec
 import orjson
 
-from turnstile.conversation import Answer, Call, JsonText, Reply
+from turnstile.conversation import Answer, Call, JsonText
 from turnstile.errors import CallerError, StoreError
-from turnstile.exchange.inflight import Flight, key_conflict, landed
-from turnstile.history.forest import CallState, Forest
+from turnstile.exchange.inflight import Flight
+from turnstile.exchange.repeats import Repeats, answer_of
+from turnstile.history.forest import Forest
 from turnstile.journal import (
     CallFailed,
     CallJoined,
     CallRejected,
-    CallStarted,
     Record,
     RolloutFinished,
     RolloutOpened,
@@ -72,112 +72,42 @@ class OpenRollout:
         self.forest = forest
         self.opened = opened
         self.closing = False
+        self.repeats = Repeats(forest, undelivered)
         self._journal = journal
         self._order = asyncio.Lock()
-        self._next = forest.call_count
-        self._flights: dict[str, Flight] = {}
-        self._aloft: list[Flight] = []
-        self._keys: dict[str, str] = {}
-        self._answered: dict[str, str] = {}
-        for state in forest.calls.values():
-            self._remember(state.started)
-        self._undelivered = undelivered
+        # Numbers of calls that never began are nowhere in the journal, so they are not counted but read off.
+        self._next = 1 + max((int(call_id[1:]) for call_id in forest.calls), default=-1)
 
     async def keep(self, record: Record) -> None:
-        """Make a record durable, then let the forest grow by it; records of a rollout keep one order."""
+        """Make a record durable, then let the forest grow by it; records of a rollout keep one order.
+
+        Raises: StoreError if it contradicts the records before it, or cannot be written; then nothing has changed.
+        """
         async with self._order:
+            self.forest.check(record)
             try:
-                await self._journal.append(record)
+                await self._journal.append(record, self.opened.attempt)
             except asyncio.CancelledError:
                 # The journal tells a cancelled caller so only once the record is on disk.
-                self._grow(record)
+                self.forest.apply(record)
                 raise
-            self._grow(record)
-
-    def _grow(self, record: Record) -> None:
-        self.forest.apply(record)
-        if isinstance(record, CallStarted):
-            self._remember(record)
+            self.forest.apply(record)
 
     def answered(self, call_id: str) -> Answer | None:
         """The durable answer of a call; None if it has none."""
         state = self.forest.calls.get(call_id)
         return answer_of(state) if state is not None and state.committed is not None else None
 
-    def _remember(self, started: CallStarted) -> None:
-        self._answered[started.body_digest] = started.call_id
-        if started.idempotency_key:
-            self._keys[started.idempotency_key] = started.body_digest
-
-    @property
-    def running(self) -> tuple[Flight, ...]:
-        """Calls that have not landed."""
-        return tuple(flight for flight in self._aloft if flight.outcome is None)
-
-    def earlier(self, call: Call, digest: str) -> Flight | None:
-        """The latest call with this meaning, running or answered.
-
-        Raises: CallerError 409 if the call's idempotency key was used with another meaning.
-        """
-        key = call.retry.idempotency_key
-        if key and self._keys.get(key, digest) != digest:
-            raise key_conflict(key)
-        if flight := self._flights.get(digest):
-            return flight
-        call_id = self._answered.get(digest)
-        state = self.forest.calls.get(call_id) if call_id else None
-        if state is None or state.committed is None:
-            return None
-        flight = landed(digest, state.started.call_id, answer_of(state))
-        flight.idempotency_key = state.started.idempotency_key
-        flight.history = state.started.history
-        flight.delivered = state.started.call_id != self._undelivered and not _never_arrived(state)
-        return flight
-
     def take_off(self, call: Call, digest: str) -> Flight:
         """A new flight for a call that is to be sampled."""
-        call_id = f"c{self._next}"
+        flight = Flight(digest, call.retry.idempotency_key, f"c{self._next}")
         self._next += 1
-        flight = Flight(digest, call.retry.idempotency_key, call_id)
-        self._flights[digest] = flight
-        # Apart from `_flights`: of two equal requests at once, that has only the latest.
-        self._aloft = [*self.running, flight]
-        if call.retry.idempotency_key:
-            self._keys[call.retry.idempotency_key] = digest
+        self.repeats.took_off(flight)
         return flight
-
-    def forget(self, flight: Flight) -> None:
-        """Let go of a flight whose answer was delivered or which failed; the journal has what counts."""
-        if flight.delivered and flight.call_id == self._undelivered:
-            self._undelivered = ""
-        if self._flights.get(flight.digest) is flight:
-            del self._flights[flight.digest]
 
     def admits(self, key: str) -> bool:
         """Whether an agent's key opens this rollout; constant time."""
         return hmac.compare_digest(key_hash(key), self.opened.agent_key_sha256)
-
-
-def answer_of(state: CallState) -> Answer:
-    """The answer that a committed call was given.
-
-    Raises: ValueError if the call was not committed.
-    """
-    if state.committed is None:
-        raise ValueError(f"call {state.started.call_id} has no answer")
-    choices = state.committed.choices
-    usage = choices[0].usage
-    completion = sum(choice.usage.completion_tokens for choice in choices)
-    return Answer(
-        tuple(Reply(choice.message, choice.reply_finish, stop_string=choice.stop_string) for choice in choices),
-        msgspec.structs.replace(usage, completion_tokens=completion),
-    )
-
-
-def _never_arrived(state: CallState) -> bool:
-    """Whether the last that is known of an answer is that nobody took it."""
-    lost = state.undelivered
-    return lost is not None and all(joined.joined_at < lost.at for joined in state.joined)
 
 
 def key_hash(key: str) -> str:
@@ -313,8 +243,9 @@ class Rollouts:
             )
         if rollout.closing:
             raise closed(rollout_id)
+        metadata = json_text(ending.metadata)
         rollout.closing = True
-        running = [flight.task for flight in rollout.running if flight.task is not None]
+        running = [flight.task for flight in rollout.repeats.running if flight.task is not None]
         if running:
             _, late = await asyncio.wait(running, timeout=patience_s)
             for task in late:
@@ -327,7 +258,7 @@ class Rollouts:
             status=ending.status,
             reward=ending.reward,
             rewards=dict(ending.rewards),
-            metadata=json_text(ending.metadata),
+            metadata=metadata,
         )
         try:
             await rollout.keep(record)
@@ -340,7 +271,7 @@ class Rollouts:
     def abandon_running(self) -> None:
         """Give up every running call: the process is about to end."""
         for rollout in self._open.values():
-            for flight in rollout.running:
+            for flight in rollout.repeats.running:
                 if flight.task is not None:
                     flight.task.cancel()
 

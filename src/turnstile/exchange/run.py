@@ -41,9 +41,8 @@ class _Turn:
     progress: Progress
 
 
-async def run(world: World, rollout: OpenRollout, call: Call, flight: Flight) -> None:
-    """Plan, sample, verify and commit one call; whatever happens, the flight lands and the journal knows."""
-    progress = Progress(rollout.opened.rollout_id, call.dialect)
+async def run(world: World, rollout: OpenRollout, call: Call, flight: Flight, progress: Progress) -> None:
+    """Plan, sample, verify and commit one call; the flight lands and the journal knows, unless Turnstile has a bug."""
     try:
         answer = await _take(_Turn(world, rollout, call, flight, progress))
     except (TurnstileError, asyncio.CancelledError) as error:
@@ -55,7 +54,7 @@ async def run(world: World, rollout: OpenRollout, call: Call, flight: Flight) ->
         record, told = failure(error, progress, world.now())
         await rollout.keep(record)
         flight.land(told)
-        rollout.forget(flight)
+        rollout.repeats.failed(flight)
     else:
         flight.land(answer)
 
@@ -67,6 +66,7 @@ async def _take(turn: _Turn) -> Answer:
     await rollout.keep(  # !
         call_started(planned, rollout.forest, flight, world.engine.capabilities, world.now())
     )
+    flight.kept()
     draws = choices_of(planned.draw, turn.call.sampling)
     choices = await _together([_sample(turn, planned.prompt, draw) for draw in draws])  # !
     await rollout.keep(  # !
@@ -96,8 +96,7 @@ async def _sample(turn: _Turn, prompt: Prompt, draw: Draw) -> tuple[SampledChoic
     logprobs: list[TokenLogprob] = []
 
     async def emit(delta: Delta) -> None:
-        if draw.choice == 0:
-            turn.progress.partial_S += delta.ids_S
+        turn.progress.sampled(draw.choice, delta.ids_S)
         logprobs.extend(delta.logprobs)
         flight.tell(parser.feed(delta))
 

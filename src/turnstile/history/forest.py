@@ -151,11 +151,35 @@ class Forest:
         """How an earlier prompt of the same head and messages came about, if it was one without a parent."""
         return self._openings.get(prompt_key)
 
+    def check(self, record: Record) -> None:
+        """See that a record follows from the records before it; nothing changes.
+
+        Raises: StoreError if it contradicts them.
+        """
+        match record:
+            case RolloutOpened():
+                if self._opened is not None:
+                    raise _contradiction(f"Rollout {record.rollout_id!r} is opened twice within one attempt")
+            case CallStarted():
+                self._check_start(record)
+            case TurnCommitted():
+                self._running_state(record.call_id, "committed")
+            case CallFailed():
+                if record.call_id:
+                    self._running_state(record.call_id, "failed")
+            case CallJoined() | AnswerUndelivered():
+                self._state(record.call_id, "joined or left")
+            case RolloutFinished() | CallRejected():
+                pass
+            case _:
+                assert_never(record)
+
     def apply(self, record: Record) -> None:
         """Add what a record says.
 
         Raises: StoreError if it contradicts the records before it; the forest is then unchanged.
         """
+        self.check(record)
         match record:
             case RolloutOpened():
                 self._open(record)
@@ -200,15 +224,9 @@ class Forest:
         )
 
     def _open(self, record: RolloutOpened) -> None:
-        if self._opened is not None:
-            raise _contradiction(f"Rollout {record.rollout_id!r} is opened twice within one attempt")
         self._opened = record
 
     def _start(self, record: CallStarted) -> None:
-        if record.call_id in self._calls:
-            raise _contradiction(f"Call {record.call_id!r} is started twice")
-        if record.parent is not None and record.parent not in self._nodes:
-            raise _contradiction(f"Call {record.call_id!r} builds on {record.parent}, which is not held")
         keys = self._prompt_keys(record)
         self._calls[record.call_id] = CallState(record)
         self._running[record.call_id] = keys
@@ -269,6 +287,12 @@ class Forest:
         if state is None:
             raise _contradiction(f"Call {call_id!r} is {what} but was never started")
         return state
+
+    def _check_start(self, record: CallStarted) -> None:
+        if record.call_id in self._calls:
+            raise _contradiction(f"Call {record.call_id!r} is started twice")
+        if record.parent is not None and record.parent not in self._nodes:
+            raise _contradiction(f"Call {record.call_id!r} builds on {record.parent}, which is not held")
 
     def _running_state(self, call_id: str, what: str) -> CallState:
         state = self._state(call_id, what)

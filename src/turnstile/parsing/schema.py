@@ -140,7 +140,7 @@ class Schema(msgspec.Struct, frozen=True):
         if listed is not None:
             return frozenset(_kind_of(value) for value in listed)
         said = self.get("type")
-        named = frozenset(JsonKind(name) for name in _as_list(said) if name in _KIND_NAMES)
+        named = frozenset(JsonKind(name) for name in _as_list(said) if isinstance(name, str) and name in _KIND_NAMES)
         return named or (frozenset({JsonKind.OBJECT}) if self.properties() else frozenset())
 
     def options(self) -> list[Schema]:

@@ -7,6 +7,7 @@ answer, and everything about streaming is decided by whether the encoder hands o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,9 +18,10 @@ from starlette.types import Message as AsgiMessage
 from starlette.types import Receive, Send
 
 from turnstile.conversation import Answer, Call
-from turnstile.errors import CallerError, TurnstileError
+from turnstile.errors import CallerError, StoreError, TurnstileError
 from turnstile.exchange.failures import Progress, failure
-from turnstile.exchange.inflight import Flight, Follower, Repeat, judge
+from turnstile.exchange.inflight import Flight, Follower
+from turnstile.exchange.repeats import Found, Repeat
 from turnstile.exchange.rollouts import OpenRollout, Rollouts
 from turnstile.exchange.run import run
 from turnstile.exchange.world import World
@@ -60,14 +62,21 @@ class Desk:
         line = Line(send, rollout.opened.rollout_id)
         began = self.world.now()
         try:
-            decoded, flight = await self._take(request, dialect, rollout, path)
+            decoded, found = await self._take(request, dialect, rollout, path)
         except TurnstileError as error:
             await self._refused(rollout, dialect, error, began)
             await line.refuse(dialect, error)
             return
-        model = decoded.call.model
-        encoder = decoded.answer_with(AnswerHead(_answer_id(rollout, flight), int(began.timestamp()), model))
+        flight = found.flight or self._launch(rollout, decoded.call)
+        head = AnswerHead(_answer_id(rollout, flight), int(began.timestamp()), decoded.call.model)
+        encoder = decoded.answer_with(head)
         follower = flight.join()
+        try:
+            await self._note_repeat(rollout, flight, found.how)
+        except StoreError as error:
+            follower.leave()
+            await line.refuse(dialect, error, flight)
+            return
         async with asyncio.TaskGroup() as hands:
             watcher = hands.create_task(_leave_on_hang_up(request.receive, follower))
             await self._follow(flight, follower, line, dialect, encoder)
@@ -77,43 +86,49 @@ class Desk:
         await self._settle(rollout, flight, delivered=delivered)
         self.metrics.answered(dialect.name, flight, (self.world.now() - began).total_seconds())
 
-    async def _take(
-        self, request: Request, dialect: Dialect, rollout: OpenRollout, path: str
-    ) -> tuple[Decoded, Flight]:
+    async def _take(self, request: Request, dialect: Dialect, rollout: OpenRollout, path: str) -> tuple[Decoded, Found]:
         body = await read_body(request, self._limits.max_body_bytes)
         decoded = dialect.decode(WireRequest(body, dict(request.headers), path))
         check_model((self.world.served.model,), decoded.call.model)
         if rollout.closing:
             raise await self.rollouts.reject(rollout, "rollout_closed")
-        return decoded, await self._flight_for(rollout, decoded.call)
+        return decoded, rollout.repeats.find(decoded.call, body_digest(decoded.call))
 
-    async def _flight_for(self, rollout: OpenRollout, call: Call) -> Flight:
-        digest = body_digest(call)
-        earlier = rollout.earlier(call, digest)
-        match judge(call, earlier):
-            case Repeat.FRESH:
-                pass
-            case (Repeat.COALESCED | Repeat.REPLAYED) as how:
-                assert earlier is not None
-                await self.rollouts.joined(rollout, earlier, how)
-                return earlier
-        flight = rollout.take_off(call, digest)
+    def _launch(self, rollout: OpenRollout, call: Call) -> Flight:
+        flight = rollout.take_off(call, body_digest(call))
         flight.task = self._tasks.create_task(self._run(rollout, call, flight))
         return flight
 
+    async def _note_repeat(self, rollout: OpenRollout, flight: Flight, how: Repeat) -> None:
+        """Record that a retry is given an earlier call's answer; it can refer to that call once the journal has it."""
+        if how is not Repeat.FRESH and await flight.has_begun():
+            await self.rollouts.joined(rollout, flight, how)
+
     async def _run(self, rollout: OpenRollout, call: Call, flight: Flight) -> None:
         """Run a call as a task of the app: whatever escapes it ends here, as an error of this one call."""
+        progress = Progress(rollout.opened.rollout_id, call.dialect)
         try:
-            await run(self.world, rollout, call, flight)
+            await run(self.world, rollout, call, flight, progress)
             await self._note_undelivered(rollout, flight)
         except Exception as bug:
             log.exception("call failed inside Turnstile", extra={"rollout_id": rollout.opened.rollout_id})
-            error = TurnstileError(f"Turnstile failed inside: {type(bug).__name__}", "Please report it with the log")
-            flight.land(bug if isinstance(bug, TurnstileError) else error)
-            rollout.forget(flight)
+            await self._note_bug(rollout, flight, bug, progress)
         finally:
             # Nobody may wait for ever, also where a second cancellation cut the record of the first one short.
             flight.land(TurnstileError("The server is stopping", "Send it again", code="cancelled", status=503))
+
+    async def _note_bug(self, rollout: OpenRollout, flight: Flight, bug: Exception, progress: Progress) -> None:
+        problem = f"Turnstile failed inside: {type(bug).__name__}"
+        error = bug if isinstance(bug, TurnstileError) else TurnstileError(problem, "Please report it with the log")
+        state = rollout.forest.calls.get(flight.call_id)
+        progress.call_id = flight.call_id if state is not None else ""
+        record, _ = failure(error, progress, self.world.now())
+        if state is None or state.is_open:
+            # Where the journal itself is what failed, the open call is recorded at the next start.
+            with contextlib.suppress(StoreError):
+                await rollout.keep(record)
+        flight.land(error)
+        rollout.repeats.failed(flight)
 
     async def _refused(
         self, rollout: OpenRollout, dialect: Dialect, error: TurnstileError, failed_at: datetime
@@ -140,9 +155,8 @@ class Desk:
 
     async def _settle(self, rollout: OpenRollout, flight: Flight, *, delivered: bool) -> None:
         """Remember whether the answer arrived; give up a call that nobody waits for, after a grace."""
-        if delivered:
-            flight.delivered = True
-            rollout.forget(flight)
+        if delivered and isinstance(flight.outcome, Answer):
+            rollout.repeats.delivered(flight)
         elif flight.outcome is None and flight.waiting == 0:
             self._tasks.create_task(self._give_up(flight))
         else:
@@ -151,6 +165,7 @@ class Desk:
     async def _note_undelivered(self, rollout: OpenRollout, flight: Flight) -> None:
         """An answer that nobody took is in the journal, and is marked so."""
         if isinstance(flight.outcome, Answer) and flight.waiting == 0 and not flight.delivered:
+            rollout.repeats.lost(flight)
             await rollout.keep(
                 AnswerUndelivered(
                     rollout.opened.rollout_id, flight.call_id, self.world.now(), DiscardReason.CLIENT_GONE

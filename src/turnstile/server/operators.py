@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias, TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -27,6 +27,7 @@ from turnstile.trajectory.format import encode_line
 
 T = TypeVar("T")
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
+_DIGITS = 19
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
@@ -44,7 +45,7 @@ class Opened(msgspec.Struct, frozen=True):
 class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of POST /policy."""
 
-    version: int
+    version: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -152,7 +153,7 @@ def _unusable(wrong: str, kind: type[msgspec.Struct]) -> CallerError:
 
 
 def _number(text: str, name: str, least: int, most: int) -> int:
-    if not text.isdecimal() or not least <= int(text) <= most:
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS) or not least <= int(text) <= most:
         raise CallerError(f"`{name}` is `{text[:20]}`", f"Send a number from {least} to {most}", param=name)
     return int(text)
 

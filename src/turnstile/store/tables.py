@@ -27,8 +27,6 @@ _INSERT_RECORD = "INSERT INTO records (rollout_id, attempt, kind, call_id, crc32
 _INSERT_ROLLOUT = """INSERT INTO rollouts (rollout_id, attempt, group_id, task_id, sample_index, parent_rollout_id,
     agent_name, status, opened_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _LATEST_ATTEMPT = "SELECT max(attempt) FROM rollouts WHERE rollout_id = ?"
-_ATTEMPT_OF_CALL = """SELECT max(attempt) FROM records
-    WHERE rollout_id = ? AND call_id = ? AND kind = 'call_started'"""
 _SET_META = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 
@@ -37,6 +35,8 @@ class Row(msgspec.Struct, frozen=True):
 
     record: Record
     body: bytes
+    attempt: int | None = None
+    """The attempt that it belongs to; None = the latest."""
 
 
 def kind_of(record: Record) -> str:
@@ -60,7 +60,7 @@ def insert(connection: sqlite3.Connection, row: Row) -> None:
     Nothing is written if the record is refused.
     Raises: StoreError for a record of a rollout that was never opened, or an attempt that was; sqlite3.Error.
     """
-    attempt = _attempt(connection, row.record)
+    attempt = _attempt(connection, row)
     key = (row.record.rollout_id, attempt)
     call_id = _call_id(row.record)
     connection.execute(_INSERT_RECORD, (*key, kind_of(row.record), call_id, checksum(row.body), row.body))
@@ -72,7 +72,8 @@ def set_meta(connection: sqlite3.Connection, key: str, value: str) -> None:
     connection.execute(_SET_META, (key, value))
 
 
-def _attempt(connection: sqlite3.Connection, record: Record) -> int:
+def _attempt(connection: sqlite3.Connection, row: Row) -> int:
+    record = row.record
     latest = latest_attempt(connection, record.rollout_id)
     match record:
         case RolloutOpened():
@@ -89,12 +90,9 @@ def _attempt(connection: sqlite3.Connection, record: Record) -> int:
                 "Open the rollout first",
                 code="rollout_unknown",
             )
-        case CallJoined() | TurnCommitted() | CallFailed() | AnswerUndelivered() if latest > 1 and record.call_id:
-            # What is left of a call may come when the next attempt is open; it belongs to the call's own attempt.
-            started = connection.execute(_ATTEMPT_OF_CALL, (record.rollout_id, record.call_id)).fetchone()[0]
-            return int(started or latest)
         case _:
-            return latest
+            # What is left of a call may come when the next attempt is open; it belongs to the call's own attempt.
+            return row.attempt or latest
 
 
 def _call_id(record: Record) -> str:

@@ -120,13 +120,13 @@ def _token_counts(
 def _sampled_by(line: CallLine) -> int:
     if line.node is not None:
         return len(line.node.choice.ids_S)
-    return 0 if line.state.failed is None else len(line.state.failed.partial_S)
+    return 0 if line.state.failed is None else line.state.failed.partial_count
 
 
 def _sampled_in_all(forest: Forest) -> int:
     """Every token that the journal says was sampled, counted past all that decides where it goes."""
     kept = sum(len(node.choice.ids_S) for node in forest.nodes)
-    return kept + sum(len(state.failed.partial_S) for state in forest.calls.values() if state.failed is not None)
+    return kept + sum(state.failed.partial_count for state in forest.calls.values() if state.failed is not None)
 
 
 def _check_conservation(rollout: Rollout) -> None:

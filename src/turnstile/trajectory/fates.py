@@ -12,7 +12,7 @@ import msgspec
 
 from turnstile.generation import NodeRef
 from turnstile.history.forest import CallState, Forest, Node
-from turnstile.journal import SampledChoice
+from turnstile.journal import AnswerUndelivered, SampledChoice
 from turnstile.reasons import DiscardReason, IncompleteReason
 
 
@@ -82,7 +82,7 @@ class Fates:
             if any(ref in continued for ref in refs):
                 unselected = dict.fromkeys(refs, DiscardReason.UNSELECTED_CHOICE)
                 reasons |= {ref: reason for ref, reason in unselected.items() if ref not in continued}
-            elif state.undelivered is not None and not state.joined:
+            elif state.undelivered is not None and _was_last(state.undelivered, state):
                 reasons |= dict.fromkeys(refs, state.undelivered.reason)
         return reasons
 
@@ -138,6 +138,11 @@ class Fates:
 
     def _extends(self, child: Node, node: Node) -> bool:
         return child.started.held_length == node.length and child.ref not in self.discarded
+
+
+def _was_last(undelivered: AnswerUndelivered, state: CallState) -> bool:
+    """Whether no repeat was given the answer after the client that had gone; a repeat may have gone too."""
+    return all(joined.joined_at < undelivered.at for joined in state.joined)
 
 
 def _choices(state: CallState) -> tuple[SampledChoice, ...]:

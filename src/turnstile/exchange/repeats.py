@@ -1,0 +1,180 @@
+"""Which call of a rollout a request repeats, if it repeats one (docs/decisions/0006).
+
+With an idempotency key a repeat names its call. With a retry count above 0 it is a retry of some call of the same
+meaning; without either, only of one that nobody waits for and whose last byte never left. Anything else is a new
+sample on purpose.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from turnstile.conversation import Answer, Call, Reply
+from turnstile.errors import CallerError, TurnstileError
+from turnstile.exchange.inflight import Flight, landed
+from turnstile.history.forest import CallState, Forest
+from turnstile.journal import CallStarted
+
+
+class Repeat(enum.StrEnum):
+    """What to do with a request that may have been sent before."""
+
+    FRESH = "fresh"
+    """It is no retry: sample."""
+    COALESCED = "coalesced"
+    """It is a retry of a running call: wait for that one."""
+    REPLAYED = "replayed"
+    """It is a retry of an answered call: give that answer again."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A call that a request repeats, or none."""
+
+    how: Repeat
+    flight: Flight | None = None
+
+
+_FRESH = Found(Repeat.FRESH)
+
+
+class Repeats:
+    """The calls of one rollout by meaning and by key, those in the air and those in the journal."""
+
+    def __init__(self, forest: Forest, last_answered: str = "") -> None:
+        """Know the calls of a forest.
+
+        Args:
+            forest: what the journal has; it may grow.
+            last_answered: the call whose commit was the last thing recorded before a restart, so that nobody can say
+                whether its answer arrived; empty if there is none.
+        """
+        self._forest = forest
+        self._flights: dict[str, Flight] = {}
+        self._of_digest: dict[str, list[str]] = {}
+        self._of_key: dict[str, tuple[str, str]] = {}
+        self._failures_told: Counter[str] = Counter()
+        self._lost = {last_answered} if last_answered else set[str]()
+        for state in forest.calls.values():
+            self._remember(state.started)
+            if _never_arrived(state):
+                self._lost.add(state.started.call_id)
+
+    def _remember(self, started: CallStarted) -> None:
+        self._name(started.body_digest, started.idempotency_key, started.call_id)
+
+    def _name(self, digest: str, key: str, call_id: str) -> None:
+        self._of_digest.setdefault(digest, []).append(call_id)
+        if key:
+            self._of_key[key] = (digest, call_id)
+
+    @property
+    def running(self) -> tuple[Flight, ...]:
+        """Calls that have not landed."""
+        return tuple(flight for flight in self._flights.values() if flight.outcome is None)
+
+    def took_off(self, flight: Flight) -> None:
+        """A call is being sampled."""
+        self._flights[flight.call_id] = flight
+        self._name(flight.digest, flight.idempotency_key, flight.call_id)
+
+    def delivered(self, flight: Flight) -> None:
+        """The last byte of a call's answer left to a client that was still there."""
+        flight.delivered = True
+        self._flights.pop(flight.call_id, None)
+        self._lost.discard(flight.call_id)
+
+    def lost(self, flight: Flight) -> None:
+        """A call was answered and nobody took the answer; the journal has it."""
+        self._flights.pop(flight.call_id, None)
+        self._lost.add(flight.call_id)
+
+    def failed(self, flight: Flight) -> None:
+        """A call ended in an error: a retry of it is to be sampled."""
+        self._flights.pop(flight.call_id, None)
+        self._failures_told[flight.digest] += 1
+
+    def find(self, call: Call, digest: str) -> Found:
+        """The call that a request repeats.
+
+        Raises: CallerError 409 if its idempotency key was used with another meaning (public case F2).
+        """
+        key, is_marked = call.retry.idempotency_key, call.retry.retry_count > 0
+        if key in self._of_key:
+            known_digest, call_id = self._of_key[key]
+            if known_digest != digest:
+                raise _key_conflict(key)
+            return _repeat_of(self._flight(digest, call_id))
+        if key and not is_marked:
+            return _FRESH
+        for flight in self._flights_of(digest):
+            if flight.waiting == 0 and not flight.delivered:
+                return _repeat_of(flight)
+        return self._marked(digest) if is_marked else _FRESH
+
+    def _marked(self, digest: str) -> Found:
+        """A retry whose own call cannot be told from its equals: of one that failed, else of the latest."""
+        if self._failures_told[digest] > 0:
+            self._failures_told[digest] -= 1
+            return _FRESH
+        flights = list(self._flights_of(digest))
+        running = [flight for flight in flights if flight.outcome is None]
+        return _repeat_of((running or flights or [None])[0])
+
+    def _flights_of(self, digest: str) -> Iterator[Flight]:
+        """Calls of a meaning that run or were answered, the latest first."""
+        for call_id in reversed(self._of_digest.get(digest, ())):
+            if (flight := self._flight(digest, call_id)) is not None:
+                yield flight
+
+    def _flight(self, digest: str, call_id: str) -> Flight | None:
+        if (flight := self._flights.get(call_id)) is not None:
+            return None if isinstance(flight.outcome, TurnstileError) else flight
+        state = self._forest.calls.get(call_id)
+        if state is None or state.committed is None:
+            return None
+        flight = landed(digest, call_id, answer_of(state))
+        flight.idempotency_key = state.started.idempotency_key
+        flight.history = state.started.history
+        flight.delivered = call_id not in self._lost
+        return flight
+
+
+def _repeat_of(flight: Flight | None) -> Found:
+    if flight is None:
+        return _FRESH
+    return Found(Repeat.COALESCED if flight.outcome is None else Repeat.REPLAYED, flight)
+
+
+def _never_arrived(state: CallState) -> bool:
+    """Whether the last that is known of an answer is that nobody took it."""
+    lost = state.undelivered
+    return lost is not None and all(joined.joined_at < lost.at for joined in state.joined)
+
+
+def _key_conflict(key: str) -> CallerError:
+    return CallerError(
+        f"The idempotency key `{key[:40]}` was used before with another request",
+        "Send a new key, or the same request again",
+        code="idempotency_conflict",
+        status=409,
+        param="idempotency-key",
+    )
+
+
+def answer_of(state: CallState) -> Answer:
+    """The answer that a committed call was given.
+
+    Raises: ValueError if the call was not committed.
+    """
+    if state.committed is None:
+        raise ValueError(f"call {state.started.call_id} has no answer")
+    choices = state.committed.choices
+    completion = sum(choice.usage.completion_tokens for choice in choices)
+    return Answer(
+        tuple(Reply(choice.message, choice.reply_finish, stop_string=choice.stop_string) for choice in choices),
+        msgspec.structs.replace(choices[0].usage, completion_tokens=completion),
+    )

@@ -1,0 +1,113 @@
+"""Which call a request repeats, if it repeats one."""
+
+from __future__ import annotations
+
+import pytest
+
+from turnstile.conversation import Answer, Call, Message, Reply, ReplyFinish, RetryMark, Role, Text, Usage
+from turnstile.errors import CallerError, EngineError
+from turnstile.exchange.inflight import Flight
+from turnstile.exchange.repeats import Found, Repeat, Repeats
+from turnstile.history.forest import Forest
+
+HELLO = Answer((Reply(Message(Role.ASSISTANT, (Text("hello"),)), ReplyFinish.STOP),), Usage(3, 2))
+FRESH = Found(Repeat.FRESH)
+
+
+def call(retry_count: int = 0, idempotency_key: str = "") -> Call:
+    return Call("openai.chat", "m", (Message(Role.USER, (Text("hi"),)),), retry=RetryMark(idempotency_key, retry_count))
+
+
+@pytest.fixture
+def repeats() -> Repeats:
+    return Repeats(Forest())
+
+
+def begun(repeats: Repeats, call_id: str, key: str = "", digest: str = "d") -> Flight:
+    flight = Flight(digest, key, call_id)
+    repeats.took_off(flight)
+    return flight
+
+
+MARKS = [{"retry_count": 1}, {"idempotency_key": "k"}]
+
+
+def test_the_first_of_its_kind_is_sampled(repeats: Repeats) -> None:
+    begun(repeats, "c0", digest="another")
+    assert repeats.find(call(retry_count=1), "d") == FRESH
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_case_f2_a_marked_retry_joins_the_running_call_also_while_the_first_client_waits(
+    repeats: Repeats, mark: dict[str, object]
+) -> None:
+    running = begun(repeats, "c0", "k")
+    running.join()
+    assert repeats.find(call(**mark), "d") == Found(Repeat.COALESCED, running)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mark", [{}, *MARKS])
+def test_case_f1_a_repeat_of_an_answer_that_never_arrived_is_given_it(
+    repeats: Repeats, mark: dict[str, object]
+) -> None:
+    answered = begun(repeats, "c0", "k")
+    answered.land(HELLO)
+    assert repeats.find(call(**mark), "d") == Found(Repeat.REPLAYED, answered)  # type: ignore[arg-type]
+
+
+def test_an_unmarked_repeat_while_the_first_client_waits_is_a_new_sample(repeats: Repeats) -> None:
+    begun(repeats, "c0").join()
+    assert repeats.find(call(), "d") == FRESH
+
+
+def test_an_unmarked_repeat_of_a_call_that_nobody_waits_for_joins_it(repeats: Repeats) -> None:
+    running = begun(repeats, "c0")
+    assert repeats.find(call(), "d") == Found(Repeat.COALESCED, running)
+
+
+def test_a_fresh_key_marks_a_new_request(repeats: Repeats) -> None:
+    begun(repeats, "c0", "k")
+    assert repeats.find(call(idempotency_key="other"), "d") == FRESH
+
+
+def test_each_key_names_its_own_call_among_equal_ones(repeats: Repeats) -> None:
+    first, second = begun(repeats, "c0", "k1"), begun(repeats, "c1", "k2")
+    first.land(HELLO)
+    second.land(HELLO)
+    assert repeats.find(call(1, "k1"), "d") == Found(Repeat.REPLAYED, first)
+    assert repeats.find(call(1, "k2"), "d") == Found(Repeat.REPLAYED, second)
+
+
+def test_case_f2_a_key_with_another_meaning_is_refused(repeats: Repeats) -> None:
+    begun(repeats, "c0", "k", digest="another")
+    with pytest.raises(CallerError) as refused:
+        repeats.find(call(idempotency_key="k"), "d")
+    assert (refused.value.status, refused.value.code) == (409, "idempotency_conflict")
+
+
+def test_a_retry_of_the_one_of_two_equal_calls_that_failed_does_not_take_the_others_answer(repeats: Repeats) -> None:
+    failing, other = begun(repeats, "c0"), begun(repeats, "c1")
+    other.join()
+    failing.land(EngineError("down", "start it"))
+    repeats.failed(failing)
+    assert repeats.find(call(retry_count=1), "d") == FRESH
+    assert repeats.find(call(retry_count=1), "d") == Found(Repeat.COALESCED, other)
+
+
+def test_of_equal_calls_a_bare_retry_is_of_the_one_whose_client_has_gone(repeats: Repeats) -> None:
+    gone, waiting = begun(repeats, "c0"), begun(repeats, "c1")
+    waiting.join()
+    assert repeats.find(call(retry_count=1), "d") == Found(Repeat.COALESCED, gone)
+
+
+def test_a_failed_call_is_not_joined_by_its_key(repeats: Repeats) -> None:
+    failing = begun(repeats, "c0", "k")
+    failing.land(EngineError("down", "start it"))
+    repeats.failed(failing)
+    assert repeats.find(call(1, "k"), "d") == FRESH
+
+
+def test_what_is_running_is_told_until_it_lands(repeats: Repeats) -> None:
+    one, other = begun(repeats, "c0"), begun(repeats, "c1")
+    one.land(HELLO)
+    assert repeats.running == (other,)
