@@ -15,10 +15,16 @@ from turnstile.templates.certificate import Certificate, CertificateClass
 pytestmark = pytest.mark.families
 
 
-@pytest.fixture(autouse=True)
-def cache_of_its_own(family: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    family("smollm2")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+@pytest.fixture
+def run(run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Calls `turnstile` with a cache of its own; families lie in the user's."""
+
+    def run_apart(*arguments: object) -> Any:
+        with monkeypatch.context() as environment:
+            environment.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+            return run(*arguments)
+
+    return run_apart
 
 
 @pytest.fixture
@@ -54,7 +60,7 @@ def test_a_page_says_what_is_lost_rewritten_and_limited(run: Callable[..., Any],
         "Answers end with <|return|>, <|call|>",
         "A system message behind the first answer is dropped. -> Send reminders as user messages",
         "with thinking: the template rewrites from turn 4 on",
-        "calls of two tools, then both results refused refuses this",
+        "calls of two tools, then both results refused The template leaves out the last words",
     ):
         assert said in page
 

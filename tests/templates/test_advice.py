@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from turnstile.templates.advice import ENDS, MEANS, TRAINING, Topic, advice, summary
+from turnstile.templates.advice import ENDS, MEANS, Topic, advice, for_training, summary
 from turnstile.templates.certificate import Certificate, CertificateClass, refused
 from turnstile.templates.certify import certify
 from turnstile.templates.served import Served, StopClass
@@ -21,7 +21,7 @@ def certificate(served: Callable[[str], Served]) -> Callable[[str], Certificate]
 
 
 def test_each_class_and_each_kind_of_ending_is_said_in_words() -> None:
-    assert set(MEANS) == set(TRAINING) == set(CertificateClass)
+    assert set(MEANS) == set(CertificateClass)
     assert set(ENDS) == set(StopClass)
 
 
@@ -62,6 +62,14 @@ def test_a_start_says_the_class_and_what_is_limited(certificate: Callable[[str],
     assert summary(refused("No stop token is known")) == (
         f"Template: refused. {MEANS[CertificateClass.REFUSED]} No stop token is known",
     )
+
+
+def test_a_template_without_tools_is_not_for_training_with_tools(
+    certificate: Callable[[str], Certificate],
+) -> None:
+    assert for_training(certificate("smollm2")).startswith("Not with tools")
+    assert for_training(certificate("qwen2.5")).startswith("Nothing to do")
+    assert "Do not start a long run" in for_training(refused("No stop token is known"))
 
 
 def test_an_inferred_stop_token_is_marked(served: Callable[[str], Served]) -> None:

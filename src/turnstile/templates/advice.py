@@ -53,7 +53,7 @@ ENDS = {
 }
 """What a template does with stop tokens."""
 
-TRAINING = {
+_TRAINING = {
     CertificateClass.EXACT: (
         "Nothing to do: one sequence for an agent's whole loop, each sampled token trained where it was sampled."
     ),
@@ -70,7 +70,6 @@ TRAINING = {
         " behind prompts that the template has rewritten. Do not start a long run like this."
     ),
 }
-"""What a class means for whoever trains."""
 
 _SAYS = {shape.name: shape.says for shape in SHAPES}
 _LOST_TOOLS = "The template does not print tools: requests with tools are refused."
@@ -149,6 +148,16 @@ def summary(certificate: Certificate) -> tuple[str, ...]:
     if certificate.certificate_class is CertificateClass.EXACT and not grave:
         return ()
     return (f"Template: {certificate.certificate_class}. {MEANS[certificate.certificate_class]}", *grave)
+
+
+def for_training(certificate: Certificate) -> str:
+    """What it means for whoever trains on what is recorded."""
+    fates = certificate.fates
+    if Fate.DROPPED in (fates.tools, fates.tool_calls, fates.tool_results):
+        return (
+            f"Not with tools: the model does not see all of them. Without: {_TRAINING[certificate.certificate_class]}"
+        )
+    return _TRAINING[certificate.certificate_class]
 
 
 def _losses(certificate: Certificate) -> Iterator[Advice]:

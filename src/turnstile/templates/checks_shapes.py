@@ -101,7 +101,9 @@ def whole_render(served: Served, shape: Shape, kwargs: JsonText) -> WholeRender 
     except TemplateFailed as failure:
         return NoReference(failure.problem, renders=False)
     text = text.partition(_OPEN_END)[0] if shape.ending is Ending.CONTINUE else text
-    if text.count(RARE) != 1:
+    if RARE not in text:
+        return NoReference("The template leaves out the last words of the answer", renders=True)
+    if text.count(RARE) > 1:
         return NoReference(f"The template prints the answer {text.count(RARE)} times", renders=True)
     body_end = text.index(RARE) + len(RARE)
     end = ending_behind(served, text, body_end) if shape.cut is Cut.NONE else body_end
