@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from openai import OpenAI
 
+import turnstile
 from turnstile.client import Client
 
 ROOT = Path(__file__).parent.parent.parent
@@ -67,6 +71,36 @@ def test_the_blocks_of_a_page_run_as_they_stand(
     for block in _blocks(page):
         code = compile(textwrap.dedent(block).replace(DEFAULT_URL, client.url), page.name, "exec")
         exec(code, {"run_my_agent": run_my_agent})
+
+
+def test_a_gguf_is_served_by_the_recipe_of_the_page(gguf: Path, model_folder: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "serve-a-llamacpp-model.md").read_text(encoding="utf-8")
+    (recipe,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "serve_gguf.py").write_text(recipe, encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    program = [sys.executable, "serve_gguf.py", str(gguf), str(port)]
+    with subprocess.Popen(program, cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as server:
+        try:
+            _wait_for(f"http://127.0.0.1:{port}/health")
+            options = {"tokenizer": model_folder, "model": "smol", "store": tmp_path / "runs"}
+            with turnstile.serve(engine=f"http://127.0.0.1:{port}", **options) as client:
+                with client.rollout() as rollout:
+                    run_my_agent(base_url=rollout.openai_base_url, api_key=rollout.agent_key)
+                assert rollout.trajectory().token_counts.trainable > 0
+        finally:
+            server.kill()
+
+
+def _wait_for(url: str) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with urlopen(url, timeout=5):
+                return
+        except OSError:
+            assert time.monotonic() < deadline, f"{url} never answered"
+            time.sleep(0.1)
 
 
 def _example(name: str, folder: Path, *arguments: str, **environment: str) -> str:
