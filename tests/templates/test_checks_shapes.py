@@ -93,7 +93,7 @@ pytestmark = pytest.mark.families
             ),
         ),
     ],
-    ids=str,
+    ids=lambda value: value.shape if isinstance(value, ShapeVerdict) else value,
 )
 def test_a_shape_has_one_verdict(served: Callable[[str], Served], family_name: str, expected: ShapeVerdict) -> None:
     assert check_shape(served(family_name), SHAPE[expected.shape], "{}") == expected
