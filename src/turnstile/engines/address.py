@@ -22,7 +22,7 @@ def engine_url(target: str) -> str:
     parts = _split(target)
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         if _BARE_HOST.fullmatch(target):
-            raise _wrong(f"`{target}` has no scheme", f"Write http://{target.rstrip('/')}")
+            raise _wrong(f"`{target}` is a URL without its scheme", f"Write http://{target.rstrip('/')}")
         raise _wrong(
             f"`{target}` is neither a URL nor `{EMBEDDED}`",
             f"Give the engine's address, such as http://127.0.0.1:8080, or `{EMBEDDED}` for the small model",
@@ -46,7 +46,7 @@ def _split(target: str) -> SplitResult | None:
 
 
 def _wrong(problem: str, remedy: str) -> CallerError:
-    return CallerError(f"--engine: {problem}", remedy, code="engine_address")
+    return CallerError(f"The engine {problem}", remedy, code="engine_address")
 
 
 def not_served(url: str, what: str) -> CallerError:
