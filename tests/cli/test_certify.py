@@ -112,6 +112,8 @@ def test_a_missing_file_or_folder_is_bad_usage(run: Callable[..., Any], folder: 
     assert run("certify", folder, "--template", tmp_path / "nowhere").exit_code == 2
     assert run("certify", tmp_path / "nowhere").exit_code == 2
     assert isinstance(run("certify", tmp_path).exception, CallerError)
+    (tmp_path / "empty").touch()
+    assert "is empty" in str(run("certify", folder, "--template", tmp_path / "empty").exception)
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     assert isinstance(run("certify", folder, "--template", tmp_path / "bytes").exception, CallerError)
     assert isinstance(run("certify", folder, "--kwargs", "[]").exception, CallerError)

@@ -114,6 +114,15 @@ async def test_a_template_that_cannot_be_spliced_is_told_at_start(settings: Sett
     assert any("rendered again" in notice for notice in told.notices)
 
 
+async def test_a_template_whose_checks_take_too_long_is_served_and_that_is_told(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("turnstile.server.start.AT_START_S", 0.0)
+    told = await running(settings)
+    assert [notice for notice in told.notices if notice.startswith("Template: not certified. After 0 s only")]
+
+
 async def test_the_model_may_have_another_name_than_the_engines(settings: Settings) -> None:
     async with listening(msgspec.structs.replace(settings, model="mine"), say_nothing) as (told, _, _):
         assert told.model == "mine"

@@ -85,18 +85,21 @@ def _files(folder: Path, template: Path | None) -> ModelFiles | Certificate:
     try:
         return read_model_folder(folder, _text(template) if template else None)
     except ModelFilesError as error:
-        return refused(str(error))
+        return refused(error.problem)
 
 
 def _text(template: Path) -> str:
     try:
-        return template.read_text(encoding="utf-8")
+        text = template.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CallerError(
             f"Cannot read `{template}`: {error}",
             "Give a UTF-8 text file that this user can read",
             code="file_unreadable",
         ) from error
+    if not text:
+        raise CallerError(f"`{template}` is empty", "Give the file with the chat template")
+    return text
 
 
 def _certificate(files: ModelFiles, stops: list[str], kwargs: str, show: ShowStep) -> Certificate:
@@ -105,7 +108,7 @@ def _certificate(files: ModelFiles, stops: list[str], kwargs: str, show: ShowSte
         stop_ids = _stop_ids(files, stops) if stops else frozenset[int]()
         return certificate_of(serve(files, model="", stop_ids=stop_ids), certificates_folder(), kwargs, show)
     except ModelFilesError as error:
-        return refused(str(error), kwargs)
+        return refused(error.problem, kwargs)
 
 
 def _stop_ids(files: ModelFiles, stops: list[str]) -> frozenset[int]:

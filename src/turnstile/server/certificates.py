@@ -10,7 +10,6 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import msgspec
 
 from turnstile.conversation import JsonText, Message, Role, Text
 from turnstile.engines import cache_home
-from turnstile.templates.certificate import Certificate, certificate_key, refused
+from turnstile.templates.certificate import Certificate, certificate_key
 from turnstile.templates.certify import ShowStep, Step, certify, show_nothing
 from turnstile.templates.files import ModelFiles, ModelFilesError
 from turnstile.templates.render import RenderRequest, Template, TemplateFailed
@@ -26,6 +25,8 @@ from turnstile.templates.served import Served
 
 ONE_RENDER_S = 0.1
 """Longest that a template may take for one message; real ones take a hundredth of it."""
+AT_START_S = 5.0
+"""Longest that they may keep a server from answering."""
 ALL_CHECKS_S = 30.0
 """Longest that all checks may take; of real templates, none takes a second."""
 
@@ -43,7 +44,13 @@ def certificates_folder() -> Path:
     return cache_home() / "turnstile" / "certificates"
 
 
-def certificate_of(served: Served, folder: Path, kwargs: JsonText = "{}", show: ShowStep = show_nothing) -> Certificate:
+def certificate_of(
+    served: Served,
+    folder: Path,
+    kwargs: JsonText = "{}",
+    show: ShowStep = show_nothing,
+    limit_s: float = ALL_CHECKS_S,
+) -> Certificate:
     """The certificate of a served model, from the folder or made now and put there.
 
     Args:
@@ -51,17 +58,15 @@ def certificate_of(served: Served, folder: Path, kwargs: JsonText = "{}", show: 
         folder: of certificates; made if it is not there.
         kwargs: template arguments, a JSON object.
         show: told how far the checks are; not called where the certificate is known.
+        limit_s: the longest that the checks may take.
 
-    Returns: the certificate; a refused one if the checks take longer than `ALL_CHECKS_S`, which is not kept.
+    Raises: TooSlow if they take longer; CallerError if `kwargs` is no JSON object.
     """
     file = folder / f"{certificate_key(served, kwargs)}.json"
     known = _known(file)
     if known is not None:
         return known
-    try:
-        made = certify(served, kwargs, _bounded(show, time.monotonic))
-    except TooSlow as slow:
-        return refused(str(slow), kwargs)
+    made = certify(served, kwargs, _bounded(show, limit_s))
     # A cache that cannot be written costs the next start a second, nothing else.
     with contextlib.suppress(OSError):
         _keep(file, made)
@@ -91,13 +96,13 @@ def _seconds(template: Template) -> float:
     return time.monotonic() - began
 
 
-def _bounded(show: ShowStep, clock: Callable[[], float]) -> ShowStep:
-    began = clock()
+def _bounded(show: ShowStep, limit_s: float) -> ShowStep:
+    began = time.monotonic()
 
     def bounded(step: Step) -> None:
-        if clock() - began > ALL_CHECKS_S:
+        if time.monotonic() - began > limit_s:
             raise TooSlow(
-                f"After {ALL_CHECKS_S:.0f} s only {step.done} of {step.total} checks of the chat template were done",
+                f"After {limit_s:g} s only {step.done} of {step.total} checks of the chat template were done",
                 "Give the template that the model was published with",
             )
         show(step)

@@ -29,7 +29,7 @@ from turnstile.generation import Prompt
 from turnstile.parsing import formats
 from turnstile.reports.shelf import ModelShelf
 from turnstile.server.app import build_app
-from turnstile.server.certificates import certificate_of, certificates_folder
+from turnstile.server.certificates import AT_START_S, TooSlow, certificate_of, certificates_folder
 from turnstile.server.operators import Archive
 from turnstile.server.parity import check_parity
 from turnstile.server.policy import Policy
@@ -40,6 +40,7 @@ from turnstile.templates.certificate import Certificate
 from turnstile.templates.facts import serve
 from turnstile.templates.files import ModelFiles
 from turnstile.templates.gguf import tokenizer_files
+from turnstile.templates.served import Served
 
 _CALL_ID_LETTERS = string.ascii_letters + string.digits
 _CALL_ID_LENGTH = 9
@@ -157,8 +158,7 @@ async def _assemble(
     async def off_loop(work: Callable[[], Prompt]) -> Prompt:
         return await asyncio.get_running_loop().run_in_executor(threads, work)
 
-    folder = certificates_folder()
-    certificate = await asyncio.get_running_loop().run_in_executor(threads, lambda: certificate_of(served, folder))
+    certificate = await asyncio.get_running_loop().run_in_executor(threads, lambda: _certificate(served))
     policy = Policy()
     dice = random.SystemRandom()
     world = World(
@@ -170,7 +170,7 @@ async def _assemble(
         draw_seed=dice.randrange,
         policy_version=policy.version,
         off_loop=off_loop,
-        certificate=certificate,
+        certificate=certificate if isinstance(certificate, Certificate) else None,
     )
     shelf = ModelShelf(reader, Blobs(settings.store))
     await shelf.put(journal, served, files)
@@ -185,11 +185,20 @@ def _answer_format(settings: Settings, files: ModelFiles) -> formats.AnswerForma
     return formats.by_name(settings.answer_format, found.reasoning) if settings.answer_format else found
 
 
-def _notices(settings: Settings, certificate: Certificate, unchecked: str) -> tuple[str, ...]:
+def _certificate(served: Served) -> Certificate | TooSlow:
+    try:
+        return certificate_of(served, certificates_folder(), limit_s=AT_START_S)
+    except TooSlow as slow:
+        return slow
+
+
+def _notices(settings: Settings, certificate: Certificate | TooSlow, unchecked: str) -> tuple[str, ...]:
     notices: list[str] = []
     if not settings.admin_key:
         notices.append("No admin key: loopback only, no keys are asked for, rollouts begin with their first use")
-    notices += summary(certificate)
+    notices += (
+        summary(certificate) if isinstance(certificate, Certificate) else [f"Template: not certified. {certificate}"]
+    )
     if unchecked:
         notices.append(unchecked)
     return tuple(notices)

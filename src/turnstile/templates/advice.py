@@ -190,7 +190,7 @@ def _losses(certificate: Certificate) -> Iterator[Advice]:
 def _splices(certificate: Certificate) -> Iterator[Advice]:
     if certificate.problem:
         remedy = "Give the template that the model was published with, and its stop tokens with `--stop`"
-        yield Advice(Topic.SPLICE, f"Nothing can be spliced: {certificate.problem}.", remedy)
+        yield Advice(Topic.SPLICE, f"Nothing can be spliced: {certificate.problem.rstrip('.')}.", remedy)
     for limit in _LIMITS:
         found = [each for each in certificate.shapes if each.verdict is limit.verdict and each.renders is limit.renders]
         if found:
