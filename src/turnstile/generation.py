@@ -124,6 +124,8 @@ class HeldAnswer(msgspec.Struct, frozen=True):
     cut: Cut
     history_M: tuple[Message, ...]
     """The messages before it on its path, as the client sent or was handed them."""
+    stop_string: str = ""
+    """The stop string that ended it: its ids are held, and the message does not show it."""
 
 
 class Match(msgspec.Struct, frozen=True):

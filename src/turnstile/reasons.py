@@ -173,6 +173,8 @@ class NoteCode(enum.StrEnum):
     """The answer ended inside its reasoning."""
     TRIMMED_PAST_STOP = "trimmed_past_stop"
     """Tokens sampled after a stop string was complete were dropped from every array."""
+    STOP_STRING_KEPT = "stop_string_kept"
+    """An answer was continued behind the stop string that had ended it; the client's text does not show that string."""
     LOGPROB_FILLED = "logprob_filled"
     """A log-probability that the engine left out was asked for again and is exact."""
     LOGPROB_MISSING = "logprob_missing"

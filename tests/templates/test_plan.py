@@ -352,6 +352,14 @@ def test_an_answer_that_was_cut_off_is_continued_where_it_stopped(
 
 
 @pytest.mark.families
+def test_an_answer_that_a_stop_string_ended_is_continued_behind_it_and_says_so(qwen3: Served) -> None:
+    cut = held(root(qwen3, USER), ANSWER, 5, 6, cut=Cut.CONTENT)
+    prompt = after(qwen3, msgspec.structs.replace(cut, stop_string="STOP"), ending=Ending.CONTINUE)
+    assert prompt.ids_T == cut.held_T
+    assert [(note.code, note.detail) for note in prompt.notes] == [(NoteCode.STOP_STRING_KEPT, "'STOP'")]
+
+
+@pytest.mark.families
 def test_plans_made_at_once_in_threads_are_those_made_one_by_one(served: Callable[[str], Served]) -> None:
     model = served("qwen3")
     answer = held(root(model, USER, tools=(LS,)), CALLING, 5, IM_END)

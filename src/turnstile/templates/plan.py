@@ -133,6 +133,7 @@ def _continued(served: Served, call: Call, held: HeldAnswer, match: Match) -> Pr
         history=match.departure or plain,
         opening=Opening.REASONING if reasons else Opening.PREFILL,
         prefill="" if reasons else held.message.text,
+        notes=(Note(NoteCode.STOP_STRING_KEPT, repr(held.stop_string)),) if held.stop_string else (),
     )
 
 
