@@ -360,6 +360,15 @@ def test_an_answer_that_a_stop_string_ended_is_continued_behind_it_and_says_so(q
 
 
 @pytest.mark.families
+def test_a_whole_render_says_which_message_the_template_leaves_out(qwen3: Served) -> None:
+    whole = root(qwen3, USER, ANSWER, said(Role.USER, "and then?"))
+    assert NoteCode.CONTENT_LOST not in {note.code for note in whole.notes}
+    thinking = msgspec.structs.replace(ANSWER, parts=(Text("I plan all of it first</think>Hello world"),))
+    lossy = root(qwen3, USER, thinking, said(Role.USER, "and then?"))
+    assert [note.detail for note in lossy.notes if note.code is NoteCode.CONTENT_LOST] == ["message 1 (assistant)"]
+
+
+@pytest.mark.families
 def test_plans_made_at_once_in_threads_are_those_made_one_by_one(served: Callable[[str], Served]) -> None:
     model = served("qwen3")
     answer = held(root(model, USER, tools=(LS,)), CALLING, 5, IM_END)

@@ -71,9 +71,7 @@ def match(forest: Forest, head: Head, call: Call) -> Match:
 
 
 def _held_answer(node: Node) -> HeldAnswer:
-    return HeldAnswer(
-        node.ref, node.held_T, node.message, node.choice.cut, node.history_M, node.choice.stop_string
-    )
+    return HeldAnswer(node.ref, node.held_T, node.message, node.choice.cut, node.history_M, node.choice.stop_string)
 
 
 def _choose(forest: Forest, walked: Walk, defaults: ToolDefaults) -> _Choice:

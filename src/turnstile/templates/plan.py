@@ -5,6 +5,7 @@ Source: docs/decisions/0004. A bridge where one is exact; else the whole history
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
@@ -26,6 +27,7 @@ from turnstile.generation import (
     Spliced,
 )
 from turnstile.reasons import ForkReason, NoteCode, RootReason
+from turnstile.templates.bodies import printed_text, survives
 from turnstile.templates.bridge import Bridge, bridge, control_text_notes
 from turnstile.templates.fingerprint import head_of
 from turnstile.templates.served import Refusal, Served, leading_system
@@ -113,8 +115,16 @@ def _rendered(served: Served, call: Call, messages: tuple[Message, ...], history
         history=history,
         opening=opening,
         prefill=prefill,
-        notes=tuple(control_text_notes(served, messages)),
+        notes=(*_lost_texts(served, messages, rendered.text), *control_text_notes(served, messages)),
     )
+
+
+def _lost_texts(served: Served, messages: tuple[Message, ...], rendered: str) -> Iterator[Note]:
+    """A note for each message whose text the template leaves out of a whole render."""
+    for at, message in enumerate(messages):
+        text = printed_text(message, served.facts.form)
+        if text.strip() and not survives(text, rendered):
+            yield Note(NoteCode.CONTENT_LOST, f"message {at} ({message.role})")
 
 
 def _continued(served: Served, call: Call, held: HeldAnswer, match: Match) -> Prompt:
