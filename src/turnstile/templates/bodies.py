@@ -6,6 +6,7 @@ along it gives each text's place by position, whatever the texts contain.
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 from bisect import bisect_left, bisect_right
@@ -128,14 +129,36 @@ def _spellings(text: str) -> Iterator[str]:
     yield html.escape(text, quote=False)
 
 
+class Printed:
+    """A rendered text, prepared once for the question whether texts are in it."""
+
+    def __init__(self, rendered: str) -> None:
+        self._rendered = rendered
+        self._reached = 0
+
+    @functools.cached_property
+    def _haystacks(self) -> tuple[str, str]:
+        return "".join(self._rendered.split()), "".join(html.unescape(self._rendered).split())
+
+    def has(self, text: str) -> bool:
+        """Whether the first and the last non-blank characters of a text occur in it, however escaped.
+
+        Texts are asked for in the order in which they were rendered; then each look goes on where the last one ended.
+        """
+        found = self._rendered.find(text.strip(), self._reached)
+        if found >= 0:
+            self._reached = found
+            return True
+        proof = "".join(text.split())
+        return all(
+            any(needle in haystack for haystack in self._haystacks for needle in (end, _json_inner(end)))
+            for end in (proof[:_PROOF_CHARS], proof[-_PROOF_CHARS:])
+        )
+
+
 def survives(text: str, behind: str) -> bool:
-    """Whether the first and the last non-blank characters of a text occur in a rendered text, however escaped."""
-    proof = "".join(text.split())
-    haystacks = ["".join(behind.split()), "".join(html.unescape(behind).split())]
-    return all(
-        any(needle in haystack for haystack in haystacks for needle in (end, *map(_json_inner, (end,))))
-        for end in (proof[:_PROOF_CHARS], proof[-_PROOF_CHARS:])
-    )
+    """Whether a text is printed in a rendered one; see `Printed.has`."""
+    return Printed(behind).has(text)
 
 
 def _json_inner(text: str) -> str:

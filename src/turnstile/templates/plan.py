@@ -27,7 +27,7 @@ from turnstile.generation import (
     Spliced,
 )
 from turnstile.reasons import ForkReason, NoteCode, RootReason
-from turnstile.templates.bodies import printed_text, survives
+from turnstile.templates.bodies import Printed, printed_text
 from turnstile.templates.bridge import Bridge, bridge, control_text_notes
 from turnstile.templates.fingerprint import head_of
 from turnstile.templates.served import Refusal, Served, leading_system
@@ -121,9 +121,10 @@ def _rendered(served: Served, call: Call, messages: tuple[Message, ...], history
 
 def _lost_texts(served: Served, messages: tuple[Message, ...], rendered: str) -> Iterator[Note]:
     """A note for each message whose text the template leaves out of a whole render."""
+    printed = Printed(rendered)
     for at, message in enumerate(messages):
         text = printed_text(message, served.facts.form)
-        if text.strip() and not survives(text, rendered):
+        if text.strip() and not printed.has(text):
             yield Note(NoteCode.CONTENT_LOST, f"message {at} ({message.role})")
 
 
