@@ -62,12 +62,12 @@ class Desk:
         line = Line(send, rollout.opened.rollout_id)
         began = self.world.now()
         try:
-            decoded, found = await self._take(request, dialect, rollout, path)
+            decoded, digest, found = await self._take(request, dialect, rollout, path)
         except TurnstileError as error:
             await self._refused(rollout, dialect, error, began)
             await line.refuse(dialect, error)
             return
-        flight = found.flight or self._launch(rollout, decoded.call)
+        flight = found.flight or self._launch(rollout, decoded.call, digest)
         head = AnswerHead(_answer_id(rollout, flight), int(began.timestamp()), decoded.call.model)
         encoder = decoded.answer_with(head)
         follower = flight.join()
@@ -86,16 +86,19 @@ class Desk:
         await self._settle(rollout, flight, delivered=delivered)
         self.metrics.answered(dialect.name, flight, (self.world.now() - began).total_seconds())
 
-    async def _take(self, request: Request, dialect: Dialect, rollout: OpenRollout, path: str) -> tuple[Decoded, Found]:
+    async def _take(
+        self, request: Request, dialect: Dialect, rollout: OpenRollout, path: str
+    ) -> tuple[Decoded, str, Found]:
         body = await read_body(request, self._limits.max_body_bytes)
         decoded = dialect.decode(WireRequest(body, dict(request.headers), path))
         check_model((self.world.served.model,), decoded.call.model)
         if rollout.closing:
             raise await self.rollouts.reject(rollout, "rollout_closed")
-        return decoded, rollout.repeats.find(decoded.call, body_digest(decoded.call))
+        digest = body_digest(decoded.call)
+        return decoded, digest, rollout.repeats.find(decoded.call, digest)
 
-    def _launch(self, rollout: OpenRollout, call: Call) -> Flight:
-        flight = rollout.take_off(call, body_digest(call))
+    def _launch(self, rollout: OpenRollout, call: Call, digest: str) -> Flight:
+        flight = rollout.take_off(call, digest)
         flight.task = self._tasks.create_task(self._run(rollout, call, flight))
         return flight
 
