@@ -38,7 +38,10 @@ class ForkReason(enum.StrEnum):
     CONTINUED = "continued"
     """The client asked to go on writing an answer that had ended."""
     NODE_INCOMPLETE = "node_incomplete"
-    """The answer that the client builds on has no trustworthy ids."""
+    """The answer that the client builds on has no trustworthy ids, or no ids at all."""
+
+    RETENTION = "retention"
+    """The rollout's retention policy has the template write its past, and it writes it in another way."""
 
 
 class RerenderReason(enum.StrEnum):
@@ -56,6 +59,8 @@ class RerenderReason(enum.StrEnum):
     """No stop token closes the message, so its end cannot be found."""
     CONTENT_LOST = "content_lost"
     """A new message would not be in the prompt."""
+    NOT_CERTIFIED = "not_certified"
+    """The template's certificate says that nothing can be spliced."""
 
 
 class MaskReason(enum.StrEnum):
@@ -126,8 +131,10 @@ class FailReason(enum.StrEnum):
     """The engine's answer cannot be read."""
     CONTEXT_OVERFLOW = "context_overflow"
     """Prompt and answer do not fit into the engine's context."""
+    ECHO_MISMATCH = "echo_mismatch"
+    """The engine ran other prompt ids than it was given; the failure says from which index on."""
     VERIFICATION_FAILED = "verification_failed"
-    """The answer contradicts what was asked: other prompt ids, wrong counts, ids outside the vocabulary."""
+    """The answer contradicts what was asked in another way than by its prompt ids."""
     CLIENT_GONE = "client_gone"
     """Nobody waited for the answer any more, or the rollout was closed."""
     INTERNAL = "internal"
@@ -147,6 +154,8 @@ class NoteCode(enum.StrEnum):
     """One answer with several calls came back as several messages."""
     ARGUMENTS_ADDED = "normalised:arguments_added"
     """A call came back with keys that the model did not write."""
+    TOOL_ID_DUPLICATE = "tool_id_duplicate"
+    """The client's history has one id for several calls; their results were paired by position."""
     CALL_AS_TEXT = "normalised:call_as_text"
     """An answer whose call could not be parsed came back as plain text."""
     REASONING_IN_CONTENT = "normalised:reasoning_in_content"
@@ -160,7 +169,7 @@ class NoteCode(enum.StrEnum):
     CONTROL_TEXT_IN_CONTENT = "control_text_in_content"
     """A new message contains the text of a control token."""
     LOOSER_THAN_TEMPLATE = "looser_than_template"
-    """The template would raise on the full history; the bridge does not."""
+    """The template would raise on the full history, or hide the answer in it; the bridge does not."""
     SYNTHETIC_CLOSE = "synthetic_close"
     """An answer without a stop token was closed by scaffold."""
     TOOL_JSON_INVALID = "tool_json_invalid"

@@ -55,7 +55,7 @@ def test_case_a1_fewer_ids_than_the_engine_counted_make_the_turn_incomplete() ->
 
 
 def test_case_a3_other_prompt_ids_than_were_sent_are_no_turn_and_the_index_is_named() -> None:
-    with pytest.raises(EchoMismatch, match="from index 1 of 3"):
+    with pytest.raises(EchoMismatch, match=r"than the 3 it was given \(echo_mismatch at=1\)"):
         verify(PROMPT, DRAW, generation([5, STOP], prompt_echo_T=IdRun.of([1, 7, 3])), Hundred())
 
 

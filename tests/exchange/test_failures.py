@@ -25,7 +25,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
         (EngineError("down", "x", code="engine_unreachable"), FailReason.ENGINE_UNREACHABLE),
         (EngineError("no", "x", code="engine_refused"), FailReason.ENGINE_REFUSED),
         (EngineError("what", "x", code="engine_broken"), FailReason.ENGINE_BROKEN),
-        (EchoMismatch("other", "x"), FailReason.VERIFICATION_FAILED),
+        (EchoMismatch("other", "x"), FailReason.ECHO_MISMATCH),
     ],
 )
 def test_each_error_has_its_reason_and_the_client_is_told_the_error(error: TurnstileError, reason: FailReason) -> None:

@@ -183,7 +183,7 @@ class Dialogue:
 
     def _choice(self, at: int, message: Message, **choice: object) -> SampledChoice:
         number = next(self._fresh)
-        return SampledChoice(
+        plain = SampledChoice(
             choice=at,
             ids_S=IdRun.of(range(number * 100, number * 100 + 2)),
             logprobs_S=LogprobRun.of([-0.5, -0.25]),
@@ -194,8 +194,8 @@ class Dialogue:
             usage=Usage(3, 2),
             logprobs_mode=LogprobsMode.RAW,
             logprobs_temperature=1.0,
-            **choice,
         )
+        return msgspec.structs.replace(plain, **choice)
 
 
 @pytest.fixture

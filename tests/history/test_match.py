@@ -10,7 +10,7 @@ import pytest
 from turnstile.conversation import Ending, Message, Role, Text, ToolCall, ToolSpec
 from turnstile.generation import Forked, Note
 from turnstile.reasons import ForkReason, NoteCode
-from turnstile.tokens import IdRun
+from turnstile.tokens import IdRun, LogprobRun
 
 NOTHING_NOTED: list[str] = []
 EDIT = '{"file_path":"a.py","old_string":"x","new_string":"y"}'
@@ -208,7 +208,8 @@ def test_case_c7_ids_that_are_always_the_same_do_not_join_turns(dialogue):
         dialogue.sampled("", ("terminal", "{}"))
         dialogue.edit(-1, calls=(ToolCall("call_0", "terminal", "{}"),))
         dialogue.tool(f"r{turn}", "call_0")
-        assert dialogue.found() == (dialogue.ref, 2 + 2 * turn, None, NOTHING_NOTED)
+        noted = ["tool_id_duplicate"] if turn else NOTHING_NOTED
+        assert dialogue.found() == (dialogue.ref, 2 + 2 * turn, None, noted)
     assert len(dialogue.forest.nodes) == 4
 
 
@@ -216,10 +217,24 @@ def test_case_c7_results_under_equal_ids_pair_by_position(dialogue):
     dialogue.user("go").sampled("", ("terminal", "{}"), ("terminal", "{}"))
     dialogue.edit(-1, calls=(ToolCall("call_0", "terminal", "{}"),) * 2).tool("r0", "call_0").tool("r1", "call_0")
     found = dialogue.match()
-    assert (found.parent.ref, found.departure, found.notes) == (dialogue.ref, None, ())
+    noted = (Note(NoteCode.TOOL_ID_DUPLICATE, "message 1"),)
+    assert (found.parent.ref, found.departure, found.notes) == (dialogue.ref, None, noted)
     assert [(message.text, message.call_id) for message in found.new_M] == [("r0", "c1-0"), ("r1", "c1-1")]
     dialogue.sampled("done").user("thanks")
-    assert dialogue.found() == (dialogue.ref, 5, None, NOTHING_NOTED)
+    assert dialogue.found() == (dialogue.ref, 5, None, ["tool_id_duplicate"])
+
+
+def test_case_d4_nothing_is_built_on_an_answer_without_ids(dialogue):
+    started = dialogue.user("go").start()
+    empty = Message(Role.ASSISTANT)
+    dialogue.commit(started, empty, ids_S=IdRun(), logprobs_S=LogprobRun()).add(empty).user("and now?")
+    parent, covered_M, departure, noted = dialogue.found()
+    assert (parent, covered_M, departure, noted) == (
+        None,
+        0,
+        Forked(ForkReason.NODE_INCOMPLETE, 1),
+        ["rerendered_history"],
+    )
 
 
 # F, H, J

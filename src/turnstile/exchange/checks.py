@@ -47,7 +47,7 @@ def _check_echo(prompt: Prompt, generation: Generation) -> None:
     echo = generation.prompt_echo_T
     if echo is not None and (at := first_difference(prompt.ids_T, echo)) is not None:
         raise EchoMismatch(
-            f"The engine ran other prompt ids than it was given, from index {at} of {len(prompt)}",
+            f"The engine ran other prompt ids than the {len(prompt)} it was given (echo_mismatch at={at})",
             "Serve the model with the tokenizer and template that Turnstile was started with",
         )
     if generation.usage.prompt_tokens != len(prompt):

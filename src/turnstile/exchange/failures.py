@@ -16,7 +16,7 @@ _REASONS = {
     "engine_refused": FailReason.ENGINE_REFUSED,
     "engine_broken": FailReason.ENGINE_BROKEN,
     "engine_error": FailReason.ENGINE_BROKEN,
-    "echo_mismatch": FailReason.VERIFICATION_FAILED,
+    "echo_mismatch": FailReason.ECHO_MISMATCH,
     "internal_error": FailReason.INTERNAL,
     "context_length_exceeded": FailReason.CONTEXT_OVERFLOW,
     "client_gone": FailReason.CLIENT_GONE,

@@ -66,7 +66,11 @@ def match(forest: Forest, head: Head, call: Call) -> Match:
         covered_M=len(call.messages) - len(new_M),
         new_M=new_M,
         departure=departure(request),
-        notes=(*choice.notes, *_notes_on_new(forest, walked, covered_spoken_M, call.ending)),
+        notes=(
+            *choice.notes,
+            *_notes_on_new(forest, walked, covered_spoken_M, call.ending),
+            *_notes_on_ids(call.messages),
+        ),
     )
 
 
@@ -190,6 +194,18 @@ def _notes_on_new(forest: Forest, walked: Walk, covered_spoken_M: int, ending: E
         code = NoteCode.RERENDERED_HISTORY if was_ours else NoteCode.INJECTED_ASSISTANT
         found.setdefault(code, []).append(walked.origins_M[at])
     return _listed(found)
+
+
+def _notes_on_ids(messages: Sequence[Message]) -> tuple[Note, ...]:
+    """Ids that name more than one call: their results are paired by position, and they anchor nothing."""
+    seen: set[str] = set()
+    again: dict[int, None] = {}
+    for at, message in enumerate(messages):
+        for call in message.calls:
+            if call.call_id and call.call_id in seen:
+                again[at] = None
+            seen.add(call.call_id)
+    return _listed({NoteCode.TOOL_ID_DUPLICATE: tuple(again)} if again else {})
 
 
 def _listed(found: Mapping[NoteCode, Sequence[int]]) -> tuple[Note, ...]:

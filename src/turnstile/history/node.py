@@ -101,8 +101,11 @@ class Node:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether the ids cannot be trusted as a whole, so that nothing may be built on them."""
-        return bool(self.choice.incomplete)
+        """Whether nothing may be built on its ids: they cannot be trusted as a whole, or there are none.
+
+        What would be built on an answer without ids is a close right behind the generation prompt (case D4).
+        """
+        return bool(self.choice.incomplete) or not self.choice.ids_S
 
     @property
     def continues_parent(self) -> bool:
