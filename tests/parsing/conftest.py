@@ -149,9 +149,9 @@ def read_ids(vocabulary: Vocabulary, ids_S: IdRun, asked: Asked, cuts: Sequence[
     for start, end in itertools.pairwise(places):
         run = ids_S.slice(start, end)
         logprobs = tuple(TokenLogprob(vocabulary.token_bytes(token_id), -0.5) for token_id in run)
-        deltas.append(parser.feed(Delta(run, logprobs)))
+        deltas += parser.feed(Delta(run, logprobs))
     parsed = parser.finish(generation(ids_S, asked))
-    deltas.append(parsed.flush)
+    deltas += parsed.flush
     reasoning, content, calls = _added_up(deltas)
     message = parsed.message
     assert (message.reasoning, message.text) == (reasoning, content)

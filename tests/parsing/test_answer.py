@@ -5,7 +5,7 @@ import time
 import pytest
 
 from turnstile.generation import Cut
-from turnstile.parsing.answer import AnswerReader, Ending, Grammar
+from turnstile.parsing.answer import AnswerReader, Ending, Grammar, Pieces
 from turnstile.parsing.formats import THINK, tool_call_format
 
 CALL = '<tool_call>{"name": "ls", "arguments": {}}</tool_call>'
@@ -16,12 +16,21 @@ def reader(ls):
     return lambda calls="hermes": AnswerReader(Grammar(THINK, tool_call_format(calls), (ls,)))
 
 
+def together(found):
+    """What was found, its order left out."""
+    return Pieces(
+        "".join(each.reasoning for each in found),
+        "".join(each.content for each in found),
+        tuple(call for each in found for call in each.calls),
+    )
+
+
 def said(reader, *pieces):
     """What each piece makes certain: reasoning, content, names of calls."""
     out = []
     for piece in pieces:
         reader.feed(piece)
-        found = reader.take()
+        found = together(reader.take())
         out.append((found.reasoning, found.content, [call.name for call in found.calls]))
     return out
 
@@ -90,9 +99,20 @@ def test_whole_calls_of_an_unclosed_block_are_delivered_when_it_is_cut(reader):
     answer = reader()
     answer.feed(f'<think>so {CALL} {CALL} <tool_call>{{"na')
     answer.finish(Ending.CUT)
-    found = answer.take()
+    found = together(answer.take())
     assert (found.reasoning, [call.name for call in found.calls]) == ("so", ["ls", "ls"])
     assert found.content == ' <tool_call>{"na'
+
+
+def test_what_stands_behind_a_call_is_a_piece_of_its_own(reader):
+    answer = reader()
+    answer.feed(f"<think>r</think>Hi{CALL}{CALL} done{CALL}")
+    answer.finish(Ending.STOPPED)
+    assert [(each.reasoning, each.content, len(each.calls)) for each in answer.take()] == [
+        ("r", "Hi", 2),
+        ("", " done", 1),
+    ]
+    assert answer.take() == ()
 
 
 def test_a_long_call_costs_in_proportion_to_its_length(reader):
@@ -103,7 +123,7 @@ def test_a_long_call_costs_in_proportion_to_its_length(reader):
         for _ in range(length):
             answer.feed("text ")
         answer.feed('"}}</tool_call>')
-        assert len(answer.take().calls) == 1
+        assert len(together(answer.take()).calls) == 1
         return time.process_time() - started
 
     # Twenty times the length: a quadratic reader would take four hundred times as long.

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import groupby
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from turnstile.conversation import Message, ReplyFinish, Role, Text, ToolMode
+from turnstile.conversation import Message, ReplyDelta, ReplyFinish, Role, Text, ToolMode
 from turnstile.generation import Cut, Finish, Opening
 from turnstile.parsing.formats import by_name, detect
 from turnstile.reasons import NoteCode
@@ -237,7 +238,7 @@ def test_ids_that_no_delta_brought_are_read_at_the_end(vocabulary, whole):
     ids_S = vocabulary.encode("<think>a</think>b<|im_end|>")
     parsed = whole(ids_S)
     assert (parsed.message.reasoning, parsed.message.text) == ("a", "b")
-    assert (parsed.flush.reasoning, parsed.flush.content) == ("a", "b")
+    assert parsed.flush == (ReplyDelta(reasoning="a", content="b"),)
 
 
 PIECES = st.sampled_from(
@@ -361,3 +362,16 @@ def test_calls_of_real_tokenizers_are_read(tokenizer, family_files, read_with, n
     told = read_with(tokenizer(name), tokenizer(name).encode(text), format=found, opening=opening)
     assert (told.content, told.calls, told.notes) == ("", (("ls", ARGUMENTS),), ())
     assert told.reasoning == ("hm" if "hm" in text else "")
+
+
+def test_case_e1_text_behind_a_call_is_told_behind_it_even_when_all_ids_come_at_once(vocabulary, read_run):
+    ids_S = vocabulary.encode(f"<think>r</think>Hi{CALL} done")
+    for cuts in ((), None):
+        told = read_run(ids_S, cuts=cuts, finish=Finish.LENGTH)
+        kinds = [
+            kind
+            for delta in told.deltas
+            for kind, shown in (("r", delta.reasoning), ("t", delta.content), ("c", delta.calls))
+            if shown
+        ]
+        assert [kind for kind, _ in groupby(kinds)] == ["r", "t", "c", "t"]

@@ -60,10 +60,11 @@ class Flight:
         await self._begun.wait()
         return self._is_kept
 
-    def tell(self, delta: ReplyDelta) -> None:
-        """Hand a delta to all who follow, now or later."""
-        if not delta.is_empty:
-            self._deltas.append(delta)
+    def tell(self, *deltas: ReplyDelta) -> None:
+        """Hand deltas to all who follow, now or later."""
+        told = [delta for delta in deltas if not delta.is_empty]
+        if told:
+            self._deltas += told
             self._wake()
 
     def land(self, outcome: Answer | TurnstileError) -> None:

@@ -98,13 +98,13 @@ async def _sample(turn: _Turn, prompt: Prompt, draw: Draw) -> tuple[SampledChoic
     async def emit(delta: Delta) -> None:
         turn.progress.sampled(draw.choice, delta.ids_S)
         logprobs.extend(delta.logprobs)
-        flight.tell(parser.feed(delta))
+        flight.tell(*parser.feed(delta))
 
     before = world.policy_version()
     generation = await world.engine.generate(prompt, draw, emit)
     verdict = verify(prompt, draw, generation, world.served.tokenizer)
     parsed = parser.finish(generation)
-    flight.tell(parsed.flush)
+    flight.tell(*parsed.flush)
     sampled = Sampled(generation, verdict, parsed, tuple(logprobs))
     reply = Reply(parsed.message, parsed.finish, sampled.logprobs, parsed.stop_string)
     return sampled_choice(draw.choice, sampled, (before, world.policy_version())), reply

@@ -9,6 +9,7 @@ is that a client sees a call's arguments in one piece, when they are complete.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import final
 
 import msgspec
@@ -36,11 +37,11 @@ class Grammar(msgspec.Struct, frozen=True):
 
 
 class Pieces(msgspec.Struct, frozen=True):
-    """What an answer gained."""
+    """What an answer gained: reasoning, then content, then calls."""
 
-    reasoning: str
-    content: str
-    calls: tuple[RawCall, ...]
+    reasoning: str = ""
+    content: str = ""
+    calls: tuple[RawCall, ...] = ()
 
 
 class Ending(enum.StrEnum):
@@ -59,6 +60,41 @@ class _Mode(enum.Enum):
     """Behind an opener, until the format says what it is."""
     DOUBT = enum.auto()
     """Behind an opener inside the reasoning: a call if the reasoning never closes, a thought if it does."""
+
+
+@final
+class _Outbox:
+    """Collects what was found, as few pieces as its order allows."""
+
+    def __init__(self) -> None:
+        self._closed: list[Pieces] = []
+        self._reasoning: list[str] = []
+        self._content: list[str] = []
+        self._calls: list[RawCall] = []
+
+    def reasoning(self, text: str) -> None:
+        if text:
+            if self._content or self._calls:
+                self._close()
+            self._reasoning.append(text)
+
+    def content(self, text: str) -> None:
+        if text:
+            if self._calls:
+                self._close()
+            self._content.append(text)
+
+    def call(self, calls: Sequence[RawCall]) -> None:
+        self._calls.extend(calls)
+
+    def pieces(self) -> tuple[Pieces, ...]:
+        self._close()
+        return tuple(self._closed)
+
+    def _close(self) -> None:
+        if self._reasoning or self._content or self._calls:
+            self._closed.append(Pieces("".join(self._reasoning), "".join(self._content), tuple(self._calls)))
+        self._reasoning, self._content, self._calls = [], [], []
 
 
 class _Since(enum.Enum):
@@ -90,9 +126,7 @@ class AnswerReader:
         self._until: tuple[str, ...] = ()
         self._tail = ""
         self._hidden = 0
-        self._out_reasoning: list[str] = []
-        self._out_content: list[str] = []
-        self._out_calls: list[RawCall] = []
+        self._out = _Outbox()
         self.notes: list[Note] = []
 
     def begin_in_reasoning(self) -> None:
@@ -121,11 +155,10 @@ class AnswerReader:
         while self._pending and self._step():
             pass
 
-    def take(self) -> Pieces:
-        """What was found since the last call."""
-        pieces = Pieces("".join(self._out_reasoning), "".join(self._out_content), tuple(self._out_calls))
-        self._out_reasoning, self._out_content, self._out_calls = [], [], []
-        return pieces
+    def take(self) -> tuple[Pieces, ...]:
+        """What was found since the last call, in order: what breaks the order of a piece begins a new one."""
+        out, self._out = self._out, _Outbox()
+        return out.pieces()
 
     def finish(self, ending: Ending) -> Cut:
         """No more text comes; returns where the answer ended, as if nothing had ended it."""
@@ -192,14 +225,14 @@ class AnswerReader:
         hit = self._anywhere.first_hit(text)
         if hit:
             end = without_trailing_space(text, hit.start)
-            self._out_content.append(text[:end])
+            self._out.content(text[:end])
             self._pending = text[end:]
             self._enter(hit.marker, hit.start - end)
             return True
         end = len(text)
         if self._anywhere:
             end = without_trailing_space(text, self._anywhere.held_from(text))
-        self._out_content.append(text[:end])
+        self._out.content(text[:end])
         self._pending = text[end:]
         return False
 
@@ -243,7 +276,7 @@ class AnswerReader:
 
     def _think(self, text: str) -> None:
         self._thought = self._thought or bool(text)
-        self._out_reasoning.append(text)
+        self._out.reasoning(text)
 
     def _read_doubt(self) -> bool:
         markers = self._grammar.reasoning
@@ -287,11 +320,11 @@ class AnswerReader:
         self._mode = _Mode.ANSWER
         match reading:
             case Section(end=end, calls=calls):
-                self._out_calls.extend(calls)
+                self._out.call(calls)
                 self._since = _Since.CALL
             case NotACall(end=end, note=note):
                 end = max(end, self._hidden - len(self._lead))
-                self._out_content.append((self._lead + text[:end])[self._hidden :])
+                self._out.content((self._lead + text[:end])[self._hidden :])
                 self._since = _Since.CONTENT
                 if note:
                     self.notes.append(note)
@@ -318,7 +351,7 @@ class AnswerReader:
     def _has_call(self, text: str) -> bool:
         scratch = AnswerReader(msgspec.structs.replace(self._grammar, reasoning=None))
         scratch.feed(text)
-        return bool(scratch.take().calls)
+        return any(pieces.calls for pieces in scratch.take())
 
     def _close_call(self, ending: Ending) -> None:
         calls = self._grammar.calls
@@ -341,4 +374,4 @@ class AnswerReader:
                 text = ""
             case _Since.START | _Since.CALL | _Since.CONTENT:
                 pass
-        self._out_content.append(text)
+        self._out.content(text)

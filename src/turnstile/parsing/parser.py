@@ -52,8 +52,8 @@ class Parsed(msgspec.Struct, frozen=True):
 
     message: Message
     """What all deltas and the flush add up to."""
-    flush: ReplyDelta
-    """The last delta: what could only be told at the end. It may be empty."""
+    flush: tuple[ReplyDelta, ...]
+    """The last deltas: what could only be told at the end."""
     finish: ReplyFinish
     cut: Cut
     notes: tuple[Note, ...]
@@ -104,8 +104,10 @@ class Parser:
         self._content: list[str] = []
         self._calls: list[ToolCall] = []
 
-    def feed(self, delta: Delta) -> ReplyDelta:
+    def feed(self, delta: Delta) -> tuple[ReplyDelta, ...]:
         """What these ids make certain; their log-probabilities are handed on at once, text may lag behind.
+
+        Within a delta the order is reasoning, content, calls: what breaks it begins a new one.
 
         Raises: nothing on the model's text, whatever it is.
         """
@@ -134,7 +136,12 @@ class Parser:
             stop_string=stop_string,
         )
 
-    def _told(self, pieces: Pieces, logprobs: tuple[TokenLogprob, ...]) -> ReplyDelta:
+    def _told(self, found: tuple[Pieces, ...], logprobs: tuple[TokenLogprob, ...]) -> tuple[ReplyDelta, ...]:
+        first, *rest = found or (Pieces(),)
+        deltas = (self._delta(first, logprobs), *(self._delta(pieces, ()) for pieces in rest))
+        return tuple(delta for delta in deltas if not delta.is_empty)
+
+    def _delta(self, pieces: Pieces, logprobs: tuple[TokenLogprob, ...]) -> ReplyDelta:
         self._reasoning.append(pieces.reasoning)
         self._content.append(pieces.content)
         deltas: list[ToolCallDelta] = []
