@@ -26,7 +26,30 @@ class Text(msgspec.Struct, frozen=True, tag="text"):
     text: str
 
 
-Part: TypeAlias = Text
+class Image(msgspec.Struct, frozen=True, tag="image"):
+    """An image, by reference: its bytes travel beside the messages (`Call.media`)."""
+
+    sha256: str
+    """Of the decoded bytes, lower-case hex: equal images are one, however a client wrote them."""
+    media_type: str
+    """What the bytes are, such as `image/png`."""
+
+
+Part: TypeAlias = Text | Image
+
+
+class Media(msgspec.Struct, frozen=True):
+    """An image's bytes."""
+
+    sha256: str
+    media_type: str
+    data: bytes
+    """As the client sent them, decoded from base64."""
+
+    @property
+    def image(self) -> Image:
+        """The part that stands for it in a message."""
+        return Image(self.sha256, self.media_type)
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -53,7 +76,12 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def text(self) -> str:
         """All text, joined without a separator (identity, parsing and previews, not rendering)."""
-        return "".join(part.text for part in self.parts)
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """Its images, in order."""
+        return tuple(part for part in self.parts if isinstance(part, Image))
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
@@ -158,6 +186,8 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     agent_name: str = ""
     unknown_fields: tuple[str, ...] = ()
     """Names of body fields that this dialect does not know; kept for the record, never acted on."""
+    media: tuple[Media, ...] = ()
+    """The bytes of the messages' images, each once, in order of first appearance."""
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True):

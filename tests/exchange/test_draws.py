@@ -7,10 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from turnstile.conversation import Call, Message, Role, Sampling, Text, ToolMode, ToolSpec
+from turnstile.conversation import Call, Image, Message, Role, Sampling, Text, ToolMode, ToolSpec
 from turnstile.engines.base import Capabilities
 from turnstile.errors import CallerError
-from turnstile.exchange.draws import choices_of, draw_for, refuse_lost_tools, refuse_what_is_not_honoured
+from turnstile.exchange.draws import (
+    choices_of,
+    draw_for,
+    refuse_images,
+    refuse_lost_tools,
+    refuse_what_is_not_honoured,
+)
 from turnstile.generation import Draw, Free, GrammarConstraint
 from turnstile.templates.facts import serve
 
@@ -88,3 +94,18 @@ def test_tools_that_are_printed_or_not_to_be_called_pass(family_files: Any) -> N
     refuse_lost_tools(
         msgspec.structs.replace(WITH_TOOL, tool_choice=ToolMode.NONE), serve(family_files("smollm2"), model="m")
     )
+
+
+def test_an_image_is_refused_by_its_message_where_the_engine_takes_none() -> None:
+    look = Message(Role.USER, (Text("look"), Image("00" * 32, "image/png")))
+    call = Call("openai.chat", "m", (Message(Role.SYSTEM, (Text("hi"),)), look))
+    with pytest.raises(CallerError) as caught:
+        refuse_images(call, ABLE)
+    assert (caught.value.status, caught.value.code, caught.value.param) == (400, "images_not_supported", "messages[1]")
+    assert caught.value.remedy == "Send text only, or serve the model with an engine that takes images"
+
+
+def test_images_and_text_pass_where_the_engine_takes_them() -> None:
+    look = Message(Role.USER, (Image("00" * 32, "image/png"),))
+    refuse_images(Call("openai.chat", "m", (look,)), msgspec.structs.replace(ABLE, images="collapsed"))
+    refuse_images(Call("openai.chat", "m", (Message(Role.USER, (Text("hi"),)),)), ABLE)

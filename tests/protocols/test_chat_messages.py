@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import base64
+import hashlib
+
 import pytest
 
-from turnstile.conversation import Message, Role, Text, ToolCall
+from turnstile.conversation import Media, Message, Role, Text, ToolCall
 
 T = {"id": "call_1", "type": "function", "function": {"name": "ls", "arguments": '{"p": "/a"}'}}
 T_CALL = ToolCall("call_1", "ls", '{"p": "/a"}')
@@ -121,14 +124,14 @@ def test_the_legacy_function_form_is_a_call_and_its_answer(call_of):
     )
 
 
-@pytest.mark.parametrize("kind", ["image_url", "input_audio", "file", "video_url", "thinking"])
-def test_a_part_that_is_no_text_is_refused_by_name(refusal_of, kind):
+@pytest.mark.parametrize("kind", ["input_audio", "file", "video_url", "thinking"])
+def test_a_part_that_is_neither_text_nor_image_is_refused_by_name(refusal_of, kind):
     content = [*texts("look"), {"type": kind, kind: {"url": "data:,"}}]
     assert refusal_of(messages=[{"role": "user", "content": content}]) == (
         400,
         "unsupported_value",
         "messages[0].content[1]",
-        f"`messages[0].content[1]`: `{kind}` cannot be served, this version serves text only",
+        f"`messages[0].content[1]`: `{kind}` cannot be served, this version serves text and images only",
     )
 
 
@@ -183,4 +186,38 @@ def test_custom_calls_and_audio_answers_are_refused_by_name(refusal_of):
     assert refusal_of(messages=[{"role": "assistant", "audio": {"id": "a"}}])[1:3] == (
         "unsupported_value",
         "messages[0].audio",
+    )
+
+
+def test_an_image_part_is_its_hash_and_its_bytes_stand_beside_the_messages(call_of):
+    data = b"\x89PNG\r\n\x1a\n"
+    url = "data:image/png;base64," + base64.b64encode(data).decode()
+    part = {"type": "image_url", "image_url": {"url": url, "detail": "low"}}
+    sent = [
+        {"role": "user", "content": [*texts("look"), part]},
+        {"role": "tool", "tool_call_id": "c", "content": [{"type": "image_url", "image_url": url}]},
+    ]
+    call = call_of(messages=sent)
+    media = Media(hashlib.sha256(data).hexdigest(), "image/png", data)
+    assert call.media == (media,)
+    assert call.messages == (
+        Message(Role.USER, (Text("look"), media.image)),
+        Message(Role.TOOL, (media.image,), call_id="c"),
+    )
+
+
+def test_an_image_that_would_have_to_be_fetched_is_refused_with_its_place(refusal_of):
+    part = {"type": "image_url", "image_url": {"url": "http://h/a.png"}}
+    assert refusal_of(messages=[{"role": "user", "content": [part]}])[:3] == (
+        400,
+        "unsupported_value",
+        "messages[0].content[0].image_url.url",
+    )
+
+
+def test_an_image_part_without_an_image_is_refused(refusal_of):
+    assert refusal_of(messages=[{"role": "user", "content": [{"type": "image_url"}]}])[:3] == (
+        400,
+        "missing_required_parameter",
+        "messages[0].content[0].image_url",
     )

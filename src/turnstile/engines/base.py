@@ -32,6 +32,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     max_top_logprobs: int
     echoes_prompt_ids: str
     """`ids`, `count` or `no`: what it says about the prompt that it ran."""
+    images: str = "none"
+    """How it takes images: `none`, or `collapsed` = their bytes beside one placeholder id each."""
 
 
 class Engine(Protocol):

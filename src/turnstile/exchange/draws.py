@@ -86,6 +86,24 @@ def refuse_lost_tools(call: Call, served: Served) -> None:
         )
 
 
+def refuse_images(call: Call, capabilities: Capabilities) -> None:
+    """An engine that takes no images would run their placeholders as plain tokens.
+
+    Raises: CallerError naming the first message with an image.
+    """
+    if capabilities.images != "none":
+        return
+    for at, message in enumerate(call.messages):
+        if message.images:
+            raise CallerError(
+                f"`messages[{at}]` holds an image, but the engine ({capabilities.engine} {capabilities.version}) "
+                "cannot be given one",
+                "Send text only, or serve the model with an engine that takes images",
+                code="images_not_supported",
+                param=f"messages[{at}]",
+            )
+
+
 def _not_honoured(field: str, capabilities: Capabilities) -> CallerError:
     name = _WIRE_NAMES.get(field, field)
     return CallerError(

@@ -16,7 +16,14 @@ import msgspec
 from turnstile.conversation import Answer, Call, Reply, TokenLogprob
 from turnstile.errors import TurnstileError
 from turnstile.exchange.checks import verify
-from turnstile.exchange.draws import SEED_SPACE, choices_of, draw_for, refuse_lost_tools, refuse_what_is_not_honoured
+from turnstile.exchange.draws import (
+    SEED_SPACE,
+    choices_of,
+    draw_for,
+    refuse_images,
+    refuse_lost_tools,
+    refuse_what_is_not_honoured,
+)
 from turnstile.exchange.failures import Progress, failure
 from turnstile.exchange.inflight import Flight
 from turnstile.exchange.records import Planned, Sampled, call_started, sampled_choice
@@ -79,6 +86,7 @@ async def _take(turn: _Turn) -> Answer:
 
 async def _planned(turn: _Turn) -> Planned:
     world, rollout, call = turn.world, turn.rollout, turn.call
+    refuse_images(call, world.engine.capabilities)
     refuse_lost_tools(call, world.served)
     head = head_of_call(world.served, call, call.messages)
     held = match(rollout.forest, head, call)

@@ -12,7 +12,7 @@ from typing import TypeAlias, cast
 
 import msgspec
 
-from turnstile.conversation import Call, JsonText, Message, RetryMark, Role
+from turnstile.conversation import Call, Image, JsonText, Message, RetryMark, Role, Text
 
 Key: TypeAlias = bytes
 """16 bytes that stand for a head and a run of messages."""
@@ -57,6 +57,31 @@ def weak(message: Message) -> Key:
 
 
 def _content(message: Message, position: int) -> bytes:
+    said = _said(message, position)
+    return b"i" + _sized(_image_places(message)) + said if message.images else said
+
+
+def image_places(message: Message) -> tuple[tuple[int, str], ...]:
+    """Each image of a message: how many characters of its text stand before it, and the hash of its bytes.
+
+    In an answer, whose text may lose whitespace at its ends, only the order counts.
+    """
+    places: list[tuple[int, str]] = []
+    before = 0
+    for part in message.parts:
+        match part:
+            case Text(text=text):
+                before += len(text)
+            case Image(sha256=sha256):
+                places.append((0 if message.role is Role.ASSISTANT else before, sha256))
+    return tuple(places)
+
+
+def _image_places(message: Message) -> bytes:
+    return b"".join(at.to_bytes(8, "little") + _sized(_utf8(sha256)) for at, sha256 in image_places(message))
+
+
+def _said(message: Message, position: int) -> bytes:
     match message.role:
         case Role.ASSISTANT:
             pieces = [b"a", _sized(_utf8(message.text.strip()))]
@@ -128,8 +153,9 @@ def body_digest(call: Call) -> str:
     """Equal for two requests that mean the same; how they are delivered or repeated is left out.
 
     Strict on all that could change the answer: messages with the ids of their calls, tools, sampling, model,
-    template arguments. Streaming and transport are not part of a `Call` at all.
+    template arguments. Streaming and transport are not part of a `Call` at all. The bytes of images are left out:
+    the messages hold their hashes.
     """
-    same = msgspec.structs.replace(call, retry=RetryMark(), agent_name="", unknown_fields=())
+    same = msgspec.structs.replace(call, retry=RetryMark(), agent_name="", unknown_fields=(), media=())
     # A tuple: a field that spells its default out must not differ from one that was left out.
     return hashlib.sha256(msgspec.msgpack.encode(msgspec.structs.astuple(same))).hexdigest()

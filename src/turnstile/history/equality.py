@@ -1,7 +1,8 @@
 """The one table of what counts as equal, and what of it is forgiven with a note.
 
-Users, tools and the system are compared by role and text, exactly; a tool's result also by which call it
-answers, not by the id that names the call. Answers of the model are compared with what was handed out:
+Users, tools and the system are compared by role and text, exactly, images by the hash of their bytes and their
+place; a tool's result also by which call it answers, not by the id that names the call. Answers of the model are
+compared with what was handed out:
 
     text          equal; whitespace at both ends forgiven
     reasoning     absent from what the client sends, or equal; whitespace at both ends forgiven;
@@ -16,20 +17,30 @@ Everything else is an edit.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias, TypeGuard
 
 import msgspec
 
 from turnstile.conversation import Message, Role, Text, ToolCall, ToolSpec
-from turnstile.history.digest import Readable, canonical_json, read_arguments, read_json
+from turnstile.history.digest import Readable, canonical_json, image_places, read_arguments, read_json
 from turnstile.reasons import NoteCode
 
 NO_POSITION = -1
 SNIPPET_CHARS = 60
 _LEAD_CHARS = 20
+_HASH_CHARS = 12
 _THINK_OPEN = "<think>"
 _THINK_CLOSE = "</think>"
+
+
+class Subject(enum.Enum):
+    """What two messages differ in."""
+
+    TEXT = "text"
+    """Text, thinking, calls or role."""
+    IMAGES = "images"
 
 
 class Same(msgspec.Struct, frozen=True):
@@ -48,6 +59,7 @@ class Different(msgspec.Struct, frozen=True):
     """A snippet of what the client sent, of the same place."""
     char_offset: int | None = None
     """Where the two texts part; None if it is not a matter of one text."""
+    subject: Subject = Subject.TEXT
 
 
 Verdict: TypeAlias = Same | Different
@@ -146,6 +158,7 @@ def compare_answers(held: Message, sent: Message, defaults: ToolDefaults) -> Ver
         return Same()
     inside = _reasoning_in_text(held, sent)
     verdicts = [
+        _compare_images(held, sent),
         _compare_texts(held.text, sent.text) if inside is None else inside,
         Same() if not sent.reasoning else _compare_texts(held.reasoning, sent.reasoning),
         _compare_calls(held.calls, sent.calls, defaults),
@@ -160,8 +173,9 @@ def compare_answers(held: Message, sent: Message, defaults: ToolDefaults) -> Ver
 
 def compare_others(held: Message, sent: Message) -> Verdict:
     """Whether two messages, not both of them answers, are equal; positions of tool results left out."""
-    if held.role is sent.role and held.text == sent.text:
-        return Same()
+    images = _compare_images(held, sent) if held.role is sent.role else Same()
+    if isinstance(images, Different) or (held.role is sent.role and held.text == sent.text):
+        return images
     offset = _parting(held.text, sent.text) if held.role is sent.role else None
     return Different(snippet(held, offset or 0), snippet(sent, offset or 0), offset)
 
@@ -185,13 +199,13 @@ def continued(prefill: Message, answer: Message) -> Message:
 
 
 def says_something(message: Message) -> bool:
-    """Whether a message has text or calls at all."""
-    return bool(message.calls) or not (message.text == "" or message.text.isspace())
+    """Whether a message has text, images or calls at all."""
+    return bool(message.calls or message.images) or not (message.text == "" or message.text.isspace())
 
 
 def snippet(message: Message, offset: int = 0) -> str:
-    """At most 60 characters of a message, from a little before the offset; its calls if it has no text."""
-    return _around(message.text or _calls_text(message.calls), offset)
+    """At most 60 characters of a message, from a little before the offset; its calls or images if it has no text."""
+    return _around(message.text or _calls_text(message.calls) or _images_text(message), offset)
 
 
 def _around(text: str, offset: int) -> str:
@@ -201,6 +215,10 @@ def _around(text: str, offset: int) -> str:
 
 def _calls_text(calls: Sequence[ToolCall]) -> str:
     return ", ".join(f"{call.name}({call.arguments})" for call in calls)
+
+
+def _images_text(message: Message) -> str:
+    return ", ".join(f"{image.media_type} {image.sha256[:_HASH_CHARS]}" for image in message.images)
 
 
 def _parting(a: str, b: str) -> int:
@@ -213,6 +231,16 @@ def _parting(a: str, b: str) -> int:
         else:
             high = middle - 1
     return low
+
+
+def _compare_images(held: Message, sent: Message) -> Verdict:
+    if image_places(held) == image_places(sent):
+        return Same()
+    return Different(_with_images(held), _with_images(sent), subject=Subject.IMAGES)
+
+
+def _with_images(message: Message) -> str:
+    return (_images_text(message) or snippet(message))[:SNIPPET_CHARS]
 
 
 def _compare_texts(held: str, sent: str) -> Verdict:

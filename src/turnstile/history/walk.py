@@ -253,7 +253,7 @@ def _gather(held: Message, run: Sequence[Message], defaults: ToolDefaults) -> _G
 def _parts(held: Message, message: Message, taken: dict[int, ToolCall], defaults: ToolDefaults) -> list[_Part]:
     """The calls of the answer that a message brings back; none if it is no part of the answer."""
     said_alone = msgspec.structs.replace(message, calls=held.calls)
-    is_silent = not message.text.strip()
+    is_silent = not message.text.strip() and not message.images
     held_words = msgspec.structs.replace(held, parts=()) if is_silent else held
     if message.role is not Role.ASSISTANT or isinstance(compare_answers(held_words, said_alone, defaults), Different):
         return []
@@ -279,7 +279,7 @@ def _position(calls: Sequence[ToolCall], sent: ToolCall, gone: set[int], default
 
 def _joined(held: Message, said: Sequence[Message], parts: dict[int, ToolCall]) -> Message:
     """The answer as the client would have sent it in one piece."""
-    speaking = next((message for message in said if message.text.strip()), said[0])
+    speaking = next((message for message in said if message.text.strip() or message.images), said[0])
     reasoning = next((message.reasoning for message in said if message.reasoning), "")
     calls = tuple(parts[at] for at in range(len(held.calls)))
     return Message(Role.ASSISTANT, parts=speaking.parts, reasoning=reasoning, calls=calls)

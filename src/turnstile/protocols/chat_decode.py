@@ -84,7 +84,7 @@ def decode(request: WireRequest) -> tuple[Call, AnswerForm]:
     Raises: CallerError that names the field at fault and what to send instead.
     """
     wire, unknown_fields = read_request(request.body)
-    messages = messages_of(wire.messages)
+    messages, media = messages_of(wire.messages)
     tools = _tools(wire)
     call = Call(
         dialect=DIALECT_NAME,
@@ -99,6 +99,7 @@ def decode(request: WireRequest) -> tuple[Call, AnswerForm]:
         ending=_ending(wire, messages[-1]),
         retry=retry_mark(request.headers),
         unknown_fields=unknown_fields,
+        media=media,
     )
     return call, _answer_form(wire, call.sampling)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turnstile.conversation import Message, Part, Role, Text, ToolCall
+from turnstile.conversation import Media, Message, Part, Role, Text, ToolCall
 from turnstile.errors import CallerError
-from turnstile.protocols.chat_request import WireFunctionCall, WireMessage, WirePart, WireToolCall
+from turnstile.protocols.chat_request import WireFunctionCall, WireImage, WireMessage, WirePart, WireToolCall
 from turnstile.protocols.json_body import snippet, string_or_json, wrong_value
+from turnstile.protocols.media import distinct_media, image_from_url
 
 _ROLES = {
     "system": Role.SYSTEM,
@@ -19,8 +20,8 @@ _ROLES = {
 }
 
 
-def messages_of(wires: Sequence[WireMessage]) -> tuple[Message, ...]:
-    """All messages, in order and none merged.
+def messages_of(wires: Sequence[WireMessage]) -> tuple[tuple[Message, ...], tuple[Media, ...]]:
+    """All messages, in order and none merged, and the bytes of their images, each once.
 
     null, "", [], an absent field and a single empty text block are one value: empty. Reasoning is taken from
     the first of `reasoning_content`, `reasoning` and `reasoning_details` that holds any. A legacy
@@ -28,14 +29,17 @@ def messages_of(wires: Sequence[WireMessage]) -> tuple[Message, ...]:
 
     Raises: CallerError that names the message and the field at fault.
     """
-    return tuple(_message(wire, index) for index, wire in enumerate(wires))
+    media: list[Media] = []
+    messages = tuple(_message(wire, index, media) for index, wire in enumerate(wires))
+    return messages, distinct_media(media)
 
 
-def _message(wire: WireMessage, index: int) -> Message:
+def _message(wire: WireMessage, index: int, media: list[Media]) -> Message:
+    """One message; the bytes of its images go behind those of earlier ones."""
     role = _ROLES.get(wire.role)
     if role is None:
         raise wrong_value(f"messages[{index}].role", f"one of {', '.join(_ROLES)}", f'"{wire.role}"')
-    parts = _parts(wire.content, index)
+    parts = _parts(wire.content, index, media)
     name = wire.name or ""
     if role is Role.ASSISTANT:
         return _assistant(wire, parts, index)
@@ -60,31 +64,50 @@ def _assistant(wire: WireMessage, parts: tuple[Part, ...], index: int) -> Messag
     return Message(Role.ASSISTANT, parts, reasoning=_reasoning(wire), calls=calls, name=wire.name or "")
 
 
-def _parts(content: str | list[WirePart] | None, index: int) -> tuple[Part, ...]:
+def _parts(content: str | list[WirePart] | None, index: int, media: list[Media]) -> tuple[Part, ...]:
     if isinstance(content, str):
         return (Text(content),) if content else ()
     if content is None:
         return ()
-    texts = [_part_text(part, index, at) for at, part in enumerate(content)]
-    return tuple(Text(text) for text in texts) if any(texts) else ()
+    parts: list[Part] = []
+    for at, part in enumerate(content):
+        path = f"messages[{index}].content[{at}]"
+        if part.type == "image_url":
+            media.append(_image(part.image_url, f"{path}.image_url"))
+            parts.append(media[-1].image)
+        else:
+            parts.append(Text(_part_text(part, path)))
+    return tuple(parts) if any(part != Text("") for part in parts) else ()
 
 
-def _part_text(part: WirePart, index: int, at: int) -> str:
+def _image(wire: WireImage | str | None, path: str) -> Media:
+    match wire:
+        case None:
+            raise wrong_value(path, "an object with a `url`")
+        case str(url):
+            return image_from_url(url, path)
+        case WireImage(url=url):
+            return image_from_url(url, f"{path}.url")
+
+
+def _part_text(part: WirePart, path: str) -> str:
     match part.type:
         case "text":
             text = part.text
         case "refusal":
             text = part.refusal
         case kind:
-            raise _text_only(f"messages[{index}].content[{at}]", kind)
+            raise _text_only(path, kind)
     if text is None:
-        raise wrong_value(f"messages[{index}].content[{at}].{part.type}", "a string")
+        raise wrong_value(f"{path}.{part.type}", "a string")
     return text
 
 
 def _text_only(path: str, kind: str) -> CallerError:
-    problem = f"`{path}`: `{snippet(kind)}` cannot be served, this version serves text only"
-    return CallerError(problem, "Send text only", code="unsupported_value", param=path)
+    problem = f"`{path}`: `{snippet(kind)}` cannot be served, this version serves text and images only"
+    return CallerError(
+        problem, "Send text, or images as `image_url` with a data URL", code="unsupported_value", param=path
+    )
 
 
 def _reasoning(wire: WireMessage) -> str:

@@ -23,12 +23,21 @@ Probability: TypeAlias = Annotated[float, Meta(ge=0.0, le=1.0)]
 StopString: TypeAlias = Annotated[str, Meta(min_length=1)]
 
 
+class WireImage(msgspec.Struct, frozen=True):
+    """Where an image is."""
+
+    url: str
+    detail: str | None = None
+
+
 class WirePart(msgspec.Struct, frozen=True):
     """One piece of a message's content."""
 
     type: str
     text: str | None = None
     refusal: str | None = None
+    image_url: str | WireImage | None = None
+    """The bare string is what some servers take beside OpenAI's object."""
 
 
 class WireFunctionCall(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import msgspec
 
 from turnstile.conversation import Ending, Message, Text
-from turnstile.templates.render import ContentForm, MessageForm
+from turnstile.templates.render import ContentForm, MessageForm, joined_text
 from turnstile.templates.sentinel import Markers
 from turnstile.tokens import SegmentKind
 
@@ -65,7 +65,7 @@ def framed(new_M: tuple[Message, ...], ending: Ending, markers: Markers, form: M
 def printed_text(message: Message, form: MessageForm) -> str:
     """The text of a message as a template gets it."""
     joiner = form.joiner if form.content is ContentForm.STRING else ""
-    return joiner.join(part.text for part in message.parts)
+    return joined_text(message, joiner)
 
 
 def bodies_in(behind: str, frame: str, texts: dict[str, str]) -> tuple[Body, ...]:

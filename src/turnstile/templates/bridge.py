@@ -12,7 +12,7 @@ from datetime import datetime
 
 import msgspec
 
-from turnstile.conversation import Call, Message
+from turnstile.conversation import Call, Message, Text
 from turnstile.generation import BridgeKind, Cut, HeldAnswer, Note
 from turnstile.reasons import NoteCode
 from turnstile.templates.bodies import Body, Framed, bodies_in, framed, kinds, survives, unmistakable
@@ -180,10 +180,14 @@ def control_text_notes(served: Served, new_M: tuple[Message, ...]) -> Iterator[N
     if served.control_text is None:
         return
     for at, message in enumerate(new_M):
-        found = next((hit for part in message.parts if (hit := served.control_text.search(part.text))), None)
+        found = next((hit for text in _texts(message) if (hit := served.control_text.search(text))), None)
         if found is not None:
             detail = f"new message {at} ({message.role}) contains {found.group()!r}"
             yield Note(NoteCode.CONTROL_TEXT_IN_CONTENT, detail)
+
+
+def _texts(message: Message) -> Iterator[str]:
+    return (part.text for part in message.parts if isinstance(part, Text))
 
 
 def _joined(refused: tuple[Refusal, ...]) -> Refusal:

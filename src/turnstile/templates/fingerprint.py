@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any, cast
 
-from turnstile.conversation import JsonText, Message
+from turnstile.conversation import Image, JsonText, Message, Part, Text
 from turnstile.generation import Head
 from turnstile.templates.render import Template
 from turnstile.templates.tokenizer import Tokenizer
@@ -75,5 +75,14 @@ def _mapping(kwargs: JsonText) -> list[tuple[str, Any]] | JsonText:
 
 
 def _system_text(message: Message) -> list[str]:
-    texts = [part.text for part in message.parts]
+    texts = [_part_text(part) for part in message.parts]
     return [message.role.value, message.name, *texts] if any(texts) else [message.role.value, message.name]
+
+
+def _part_text(part: Part) -> str:
+    match part:
+        case Text(text=text):
+            return text
+        case Image(sha256=sha256):
+            # A NUL keeps it apart from any text that a system message would say.
+            return f"\x00image {sha256}"

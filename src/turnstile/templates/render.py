@@ -16,7 +16,7 @@ from typing import Any, assert_never, cast
 import jinja2
 import msgspec
 
-from turnstile.conversation import JsonText, Message, Role, ToolCall
+from turnstile.conversation import Image, JsonText, Message, Part, Role, Text, ToolCall
 from turnstile.errors import CallerError
 from turnstile.templates.files import ModelFilesError
 from turnstile.templates.sandbox import BoundedTemplate
@@ -199,14 +199,27 @@ def _message(message: Message, form: MessageForm) -> dict[str, Any]:
     return written
 
 
+def joined_text(message: Message, joiner: str) -> str:
+    """All text parts of a message as one string."""
+    return joiner.join(part.text for part in message.parts if isinstance(part, Text))
+
+
 def _content(message: Message, form: MessageForm) -> str | list[dict[str, str]]:
     match form.content:
-        case ContentForm.STRING:
-            return form.joiner.join(part.text for part in message.parts)
-        case ContentForm.PARTS:
-            return [{"type": "text", "text": part.text} for part in message.parts]
+        case ContentForm.STRING if not message.images:
+            return joined_text(message, form.joiner)
+        case ContentForm.STRING | ContentForm.PARTS:
+            return [_part(part) for part in message.parts]
         case _:
             assert_never(form.content)
+
+
+def _part(part: Part) -> dict[str, str]:
+    match part:
+        case Text(text=text):
+            return {"type": "text", "text": text}
+        case Image():
+            return {"type": "image"}
 
 
 def _call(call: ToolCall, form: MessageForm) -> dict[str, Any]:

@@ -46,8 +46,16 @@ class Markers(msgspec.Struct, frozen=True):
 
     def body(self, at: int) -> str:
         """Stands for the text of the new message with this index."""
-        high, low = divmod(at, 26)
-        return f"{self.stem}B{'Z' * high}{chr(ord('A') + low)}qz"
+        return f"{self.stem}B{_letters(at)}qz"
+
+    def replayed(self, at: int) -> str:
+        """Stands for the body of the new message with this index, an answer whose ids are held."""
+        return f"{self.stem}R{_letters(at)}qz"
+
+
+def _letters(at: int) -> str:
+    high, low = divmod(at, 26)
+    return "Z" * high + chr(ord("A") + low)
 
 
 def markers_for(texts: Iterable[str]) -> Markers:
@@ -146,8 +154,11 @@ def tail(served: Served, scene: Scene, past_M: tuple[Message, ...], outlook: Out
 
 def left_open(message: Message, marker: str) -> Message:
     """The message with a marker right behind its last character."""
-    last = message.parts[-1].text if message.parts else ""
-    return msgspec.structs.replace(message, parts=(*message.parts[:-1], Text(last + marker)))
+    match message.parts:
+        case (*before, Text(text=last)):
+            return msgspec.structs.replace(message, parts=(*before, Text(last + marker)))
+        case parts:
+            return msgspec.structs.replace(message, parts=(*parts, Text(marker)))
 
 
 def split_once(text: str, marker: str, what: str) -> tuple[str, str] | Refusal:

@@ -6,12 +6,15 @@ from typing import cast
 
 import orjson
 
-from turnstile.conversation import JsonText, Message, Role, ToolCall
+from turnstile.conversation import Image, JsonText, Message, Part, Role, Text, ToolCall
 from turnstile.trajectory.shapes import JsonObject
 
 
 def chat_message(message: Message) -> JsonObject:
-    """A message as OpenAI's chat completions write it; thinking stands in `reasoning_content`."""
+    """A message as OpenAI's chat completions write it; thinking stands in `reasoning_content`.
+
+    An image is `{"type": "image", "sha256": ..., "media_type": ...}`: by the hash of its bytes.
+    """
     shaped: JsonObject = {"role": message.role.value}
     if message.name:
         shaped["name"] = message.name
@@ -26,11 +29,19 @@ def chat_message(message: Message) -> JsonObject:
 
 
 def _content(message: Message) -> str | list[JsonObject] | None:
-    if message.role is Role.ASSISTANT and not message.text:
+    if message.role is Role.ASSISTANT and not message.text and not message.images:
         return None
-    if len(message.parts) > 1:
-        return [{"type": "text", "text": part.text} for part in message.parts]
+    if len(message.parts) > 1 or message.images:
+        return [_part(part) for part in message.parts]
     return message.text
+
+
+def _part(part: Part) -> JsonObject:
+    match part:
+        case Text(text=text):
+            return {"type": "text", "text": text}
+        case Image(sha256=sha256, media_type=media_type):
+            return {"type": "image", "sha256": sha256, "media_type": media_type}
 
 
 def _tool_call(call: ToolCall) -> JsonObject:

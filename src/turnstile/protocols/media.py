@@ -1,0 +1,107 @@
+"""Images in a client's body: base64 to bytes, bytes to a hash, each image once. Shared by all dialects."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterable
+
+from turnstile.conversation import Media
+from turnstile.errors import CallerError
+from turnstile.protocols.json_body import snippet, wrong_value
+
+MAX_IMAGE_BYTES = 20 * 1024 * 1024
+"""Decoded; the largest that a hosted API of these dialects is known to take."""
+
+_DATA_URL = re.compile(r"data:(?P<type>[^;,]*)(?:;[^;,=]+=[^;,]*)*;base64,", re.IGNORECASE)
+# Clients break long base64 into lines, and Google's write its URL-safe alphabet.
+_STANDARD = bytes.maketrans(b"-_", b"+/")
+_BLANKS = b" \t\r\n"
+_SAME_TYPE = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "image/x-png": "image/png"}
+
+
+def image_from_url(url: str, path: str) -> Media:
+    """The image in a `data:` URL.
+
+    Args:
+        url: as the client wrote it.
+        path: the field that holds it, such as `messages[3].content[1].image_url.url`.
+
+    Raises: CallerError for any other URL (nothing is fetched here), and as `image_from_base64` does.
+    """
+    head = _DATA_URL.match(url)
+    if head is not None:
+        return image_from_base64(url[head.end() :], head["type"], path)
+    scheme = url.partition(":")[0].lower()
+    if scheme in {"http", "https"}:
+        raise CallerError(
+            f"`{path}`: the image at {snippet(url)} would have to be fetched, which is not done here",
+            "Send the image itself as a data URL, `data:image/png;base64,...`",
+            code="unsupported_value",
+            param=path,
+        )
+    raise wrong_value(path, "a data URL, `data:image/png;base64,...`", url or '""')
+
+
+def image_from_base64(encoded: str, declared_type: str, path: str) -> Media:
+    """The image in a base64 text.
+
+    Args:
+        encoded: base64 in either alphabet; line breaks and missing padding are accepted.
+        declared_type: the media type that the client states; empty if it states none.
+        path: the field that holds the text.
+
+    Raises: CallerError naming the field, if this is no base64, is too large, is no image of a known kind, or is of
+        another kind than stated.
+    """
+    data = _decoded(encoded, path)
+    found = _media_type(data)
+    if not found:
+        raise wrong_value(path, "a PNG, JPEG, GIF or WebP image", f"{len(data)} bytes that are none")
+    declared = declared_type.strip().lower()
+    if declared and _SAME_TYPE.get(declared, declared) != found:
+        raise CallerError(
+            f"`{path}`: the image is declared as {snippet(declared)}, but its bytes are {found}",
+            f"Declare it as {found}",
+            code="invalid_value",
+            param=path,
+        )
+    return Media(hashlib.sha256(data).hexdigest(), found, data)
+
+
+def distinct_media(media: Iterable[Media]) -> tuple[Media, ...]:
+    """Each image once, in order of first appearance."""
+    return tuple({each.sha256: each for each in media}.values())
+
+
+def _decoded(encoded: str, path: str) -> bytes:
+    if len(encoded) > 2 * MAX_IMAGE_BYTES:
+        raise _too_large(path)
+    try:
+        written = encoded.encode("ascii").translate(_STANDARD, _BLANKS).rstrip(b"=")
+        data = base64.b64decode(written + b"=" * (-len(written) % 4), validate=True)
+    except (UnicodeEncodeError, binascii.Error):
+        raise wrong_value(path, "an image in base64", encoded) from None
+    if len(data) > MAX_IMAGE_BYTES:
+        raise _too_large(path)
+    return data
+
+
+def _too_large(path: str) -> CallerError:
+    problem = f"`{path}`: the image has more than {MAX_IMAGE_BYTES} bytes"
+    return CallerError(problem, "Send a smaller image", code="invalid_value", param=path)
+
+
+def _media_type(data: bytes) -> str:
+    """What the first bytes say that it is; empty if it is no image of a known kind."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    return ""
