@@ -13,7 +13,6 @@ from turnstile.conversation import (
     Ending,
     JsonObject,
     JsonSchema,
-    JsonText,
     Message,
     NamedTool,
     OutputForm,
@@ -25,6 +24,7 @@ from turnstile.conversation import (
 )
 from turnstile.errors import CallerError
 from turnstile.protocols.base import WireRequest
+from turnstile.protocols.body_fields import unsupported
 from turnstile.protocols.chat_messages import messages_of
 from turnstile.protocols.chat_request import (
     ChatRequest,
@@ -35,22 +35,15 @@ from turnstile.protocols.chat_request import (
     WireTool,
     WireToolChoice,
     read_request,
-    unsupported,
 )
 from turnstile.protocols.headers import retry_mark
 from turnstile.protocols.json_body import json_text, read_json, snippet, wrong_value
+from turnstile.protocols.template_arguments import template_arguments
 
 DIALECT_NAME = "openai.chat"
 
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-_OWN_TEMPLATE_ARGUMENTS = frozenset(
-    {"add_generation_prompt", "chat_template", "continue_final_message", "messages", "tokenize", "tools"}
-)
-
-_any_decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(object)
 _function_decoder = msgspec.json.Decoder(WireFunction)
 _tool_decoder = msgspec.json.Decoder(WireTool)
-_sorted_encoder = msgspec.json.Encoder(order="sorted")
 
 
 class Delivery(enum.StrEnum):
@@ -95,7 +88,7 @@ def decode(request: WireRequest) -> tuple[Call, AnswerForm]:
         arity=CallArity.ONE if tools and (wire.parallel_tool_calls is False or wire.functions) else CallArity.MANY,
         output=_output(wire.response_format),
         sampling=_sampling(wire),
-        template_kwargs=_template_kwargs(wire),
+        template_kwargs=template_arguments(wire.reasoning_effort, "reasoning_effort", wire.chat_template_kwargs),
         ending=_ending(wire, messages[-1]),
         retry=retry_mark(request.headers),
         unknown_fields=unknown_fields,
@@ -223,21 +216,6 @@ def _top_logprobs(wire: ChatRequest) -> int | None:
         problem = "`top_logprobs` is given while `logprobs` is not true"
         raise CallerError(problem, "Send `logprobs: true` with it", code="invalid_value", param="top_logprobs")
     return None
-
-
-def _template_kwargs(wire: ChatRequest) -> JsonText:
-    """Arguments for the template; one in `chat_template_kwargs` wins over the field of the same name."""
-    arguments: dict[str, object] = {}
-    if wire.reasoning_effort is not None:
-        if wire.reasoning_effort not in _EFFORTS:
-            raise wrong_value("reasoning_effort", f"one of {', '.join(_EFFORTS)}", f'"{wire.reasoning_effort}"')
-        arguments["reasoning_effort"] = wire.reasoning_effort
-    for name, raw in (wire.chat_template_kwargs or {}).items():
-        path = f"chat_template_kwargs.{snippet(name)}"
-        if name in _OWN_TEMPLATE_ARGUMENTS:
-            raise unsupported(path, "Leave it out; it is set from the request itself")
-        arguments[name] = read_json(_any_decoder, raw, path)
-    return _sorted_encoder.encode(arguments).decode()
 
 
 def _ending(wire: ChatRequest, last: Message) -> Ending:

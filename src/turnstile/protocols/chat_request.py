@@ -6,21 +6,23 @@ chat routes. Members that are not named here are skipped, except at the top, whe
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Raw
 
-from turnstile.errors import CallerError
+from turnstile.protocols.body_fields import (
+    ENGINE_REFUSED,
+    INT64,
+    Count,
+    Penalty,
+    Probability,
+    StopString,
+    unknown_names,
+)
 from turnstile.protocols.json_body import check_text, fields_of, read_json
 
 _NULL = Raw(b"null")
-_INT64 = 2**63 - 1
-
-Count: TypeAlias = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-Penalty: TypeAlias = Annotated[float, Meta(ge=-2.0, le=2.0)]
-Probability: TypeAlias = Annotated[float, Meta(ge=0.0, le=1.0)]
-StopString: TypeAlias = Annotated[str, Meta(min_length=1)]
 
 
 class WireImage(msgspec.Struct, frozen=True):
@@ -142,7 +144,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     stop: StopString | Annotated[list[StopString], Meta(max_length=16)] | None = None
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
-    seed: Annotated[int, Meta(ge=-_INT64, le=_INT64)] | None = None
+    seed: Annotated[int, Meta(ge=-INT64, le=INT64)] | None = None
     temperature: Annotated[float, Meta(ge=0.0, le=2.0)] | None = None
     top_p: Probability | None = None
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
@@ -170,33 +172,11 @@ _TRANSPORT = frozenset({
 _REFUSED: dict[str, tuple[object, ...]] = {
     # OpenAI
     "audio": (), "modalities": (["text"],), "moderation": (), "prediction": (), "web_search_options": (),
-    # vLLM and SGLang: sampling
-    "allowed_token_ids": (), "bad_words": ([],), "best_of": (1,), "custom_logit_processor": (), "ebnf": (),
-    "guided_choice": (), "guided_grammar": (), "guided_json": (), "guided_regex": (), "ignore_eos": (False,),
-    "include_stop_str_in_output": (False,), "length_penalty": (1.0,), "logits_processors": ([],), "min_tokens": (0,),
-    "no_stop_trim": (False,), "regex": (), "stop_regex": ([],), "stop_token_ids": ([],), "structural_tag": (),
-    "structured_outputs": (), "thinking_token_budget": (), "use_beam_search": (False,),
-    # vLLM and SGLang: what is rendered or run
-    "add_special_tokens": (False,), "chat_template": (), "documents": ([],), "input_ids": (),
-    "kv_transfer_params": (), "lora_path": (), "mm_processor_kwargs": ({},), "truncate_prompt_tokens": (),
-    # vLLM and SGLang: what is answered
-    "echo": (False,), "include_reasoning": (True,), "prompt_logprobs": (), "return_hidden_states": (False,),
-    "return_token_ids": (False,), "return_tokens_as_token_ids": (False,), "separate_reasoning": (True,),
-    "skip_special_tokens": (True,), "stream_reasoning": (True,),
-    # llama.cpp
-    "dry_multiplier": (0,), "dynatemp_range": (0,), "grammar": ("",), "json_schema": (),
-    "mirostat": (0,), "n_predict": (-1,), "n_probs": (0,), "post_sampling_probs": (False,), "repeat_penalty": (1,),
-    "return_tokens": (False,), "samplers": (), "top_n_sigma": (-1,), "typical_p": (1,), "verbose": (False,),
-    "xtc_probability": (0,),
+    **ENGINE_REFUSED,
 }  # fmt: skip
 """Fields that would change the answer and cannot be served, each with the values that ask for nothing."""
 
-_LONGEST_HARMLESS_BYTES = 16
-_NAMES_KEPT = 32
-_NAME_CHARACTERS = 100
-
 _request_decoder = msgspec.json.Decoder(ChatRequest)
-_any_decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(object)
 
 
 def read_request(body: bytes) -> tuple[ChatRequest, tuple[str, ...]]:
@@ -206,22 +186,5 @@ def read_request(body: bytes) -> tuple[ChatRequest, tuple[str, ...]]:
     """
     check_text(body)
     fields = fields_of(body)
-    unknown = fields.keys() - set(ChatRequest.__struct_fields__) - _TRANSPORT
-    for name in sorted(unknown & _REFUSED.keys()):
-        if not _asks_for_nothing(name, fields[name]):
-            raise unsupported(name, f"Leave `{name}` out")
-    request = read_json(_request_decoder, body)
-    names = sorted(name[:_NAME_CHARACTERS] for name in unknown - _REFUSED.keys())
-    return request, tuple(names[:_NAMES_KEPT])
-
-
-def unsupported(path: str, remedy: str) -> CallerError:
-    """The error for a field that is well formed and cannot be served."""
-    return CallerError(f"`{path}` cannot be served here", remedy, code="unsupported_parameter", param=path)
-
-
-def _asks_for_nothing(name: str, raw: Raw) -> bool:
-    if len(bytes(raw)) > _LONGEST_HARMLESS_BYTES:
-        return False
-    value = read_json(_any_decoder, raw, name)
-    return value is None or value in _REFUSED[name]
+    unknown = unknown_names(fields, frozenset(ChatRequest.__struct_fields__) | _TRANSPORT, _REFUSED)
+    return read_json(_request_decoder, body), unknown
