@@ -88,6 +88,8 @@ def test_encoding_is_what_the_library_encodes_without_special_tokens(
     load: Load, reference: Reference, family_name: str, text: str
 ) -> None:
     assert load(family_name).encode(text).tolist() == reference(family_name).encode(text, add_special_tokens=False).ids
+    long = text + "<|im_start|>A long one, é and 😀.\n\n " * 200
+    assert load(family_name).encode(long).tolist() == reference(family_name).encode(long, add_special_tokens=False).ids
 
 
 @pytest.mark.parametrize("family_name", BYTE_LEVEL)
@@ -183,6 +185,8 @@ def test_truncation_and_padding_of_the_file_are_not_applied(family_files: Family
 def test_half_of_a_surrogate_pair_is_refused_with_its_place(load: Load) -> None:
     with pytest.raises(CallerError, match="Character 2 of the rendered prompt is half of a surrogate pair"):
         load("qwen3").encode("ab\ud800")
+    with pytest.raises(CallerError, match="Character 5000 of the rendered prompt is half of a surrogate pair"):
+        load("qwen3").encode("a" * 5000 + "\ud800")
 
 
 def test_a_file_that_is_no_tokenizer_is_refused_with_a_remedy() -> None:
