@@ -102,7 +102,7 @@ def test_a_body_over_the_limit_that_does_not_say_so_is_refused(wired: Callable[.
         ("MISSING_FIELD", 502, "engine_broken", "engine_broken"),
         ("FOREIGN_ID", 502, "engine_broken", "engine_broken"),
         ("PROBABILITY_ABOVE_ONE", 502, "engine_broken", "engine_broken"),
-        ("WRONG_PROMPT_LENGTH", 502, "echo_mismatch", "verification_failed"),
+        ("WRONG_PROMPT_LENGTH", 502, "echo_mismatch", "echo_mismatch"),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
