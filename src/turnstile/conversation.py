@@ -72,6 +72,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     call_id: str = ""
     """On a tool message: the call that it answers."""
     name: str = ""
+    answer_id: str = ""
+    """On an assistant message of a request: the answer of ours that it says it is, by a signature that came back."""
 
     @property
     def text(self) -> str:
@@ -82,6 +84,12 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     def images(self) -> tuple[Image, ...]:
         """Its images, in order."""
         return tuple(part for part in self.parts if isinstance(part, Image))
+
+
+def answer_id(rollout_id: str, attempt: int, call_id: str) -> str:
+    """What an answer is known by outside: one id for each call of each attempt of each rollout."""
+    again = f"-{attempt}" if attempt > 1 else ""
+    return f"{rollout_id}{again}-{call_id}"
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
@@ -168,6 +176,46 @@ class RetryMark(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_count: int = 0
 
 
+class Storage(enum.StrEnum):
+    """Whether later requests may name an answer instead of repeating it."""
+
+    PRIVATE = "private"
+    REFERABLE = "referable"
+
+
+class PieceKind(enum.StrEnum):
+    """What of an answer a request names."""
+
+    REASONING = "reasoning"
+    TEXT = "text"
+    CALL = "call"
+
+
+class AnswerPiece(msgspec.Struct, frozen=True):
+    """A piece of an earlier answer that a request names instead of repeating it."""
+
+    index_M: int
+    """The message of the request that it belongs to."""
+    answer_id: str
+    kind: PieceKind
+    at: int
+    """Which of the answer's calls; 0 for the whole text or reasoning, which are held once."""
+    place: int
+    """How many calls of that message stand before it."""
+
+
+class Thread(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a request leaves to our memory (OpenAI Responses)."""
+
+    previous: str = ""
+    """Id of the answer which, with all before it, stands before `messages`; empty: none."""
+    pieces: tuple[AnswerPiece, ...] = ()
+    """What of the messages is named only; in order."""
+    instructions_M: int = 0
+    """How many leading messages hold for this request alone: one that follows it does not inherit them."""
+    storage: Storage = Storage.PRIVATE
+
+
 class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     """One request of an agent, whatever its dialect."""
 
@@ -188,6 +236,9 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     """Names of body fields that this dialect does not know; kept for the record, never acted on."""
     media: tuple[Media, ...] = ()
     """The bytes of the messages' images, each once, in order of first appearance."""
+    thread: Thread = Thread()
+    foreign_marks: tuple[str, ...] = ()
+    """Places of reasoning that was sealed elsewhere, so that it says nothing here."""
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True):

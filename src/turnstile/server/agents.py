@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message as AsgiMessage
 from starlette.types import Receive, Send
 
-from turnstile.conversation import Answer, Call
+from turnstile.conversation import Answer, Call, answer_id
 from turnstile.errors import CallerError, StoreError, TurnstileError
 from turnstile.exchange.failures import Progress, failure
 from turnstile.exchange.inflight import Flight, Follower
@@ -182,9 +182,7 @@ class Desk:
 
 
 def _answer_id(rollout: OpenRollout, flight: Flight) -> str:
-    opened = rollout.opened
-    attempt = f"-{opened.attempt}" if opened.attempt > 1 else ""
-    return f"{opened.rollout_id}{attempt}-{flight.call_id}"
+    return answer_id(rollout.opened.rollout_id, rollout.opened.attempt, flight.call_id)
 
 
 async def read_body(request: Request, limit: int) -> bytes:
