@@ -31,6 +31,8 @@ class ForkReason(enum.StrEnum):
     """The client left an answer of the model out of its history."""
     HISTORY_REWRITTEN = "history_rewritten"
     """The history was replaced or shortened, by compaction for instance."""
+    MEDIA_CHANGED = "media_changed"
+    """An image of the past was dropped, replaced or added; a screenshot window that slides does this at each step."""
     REWOUND = "rewound"
     """The client went back to an earlier point and went on from there with other messages."""
     STOP_MISMATCH = "stop_mismatch"
@@ -59,6 +61,8 @@ class RerenderReason(enum.StrEnum):
     """No stop token closes the message, so its end cannot be found."""
     CONTENT_LOST = "content_lost"
     """A new message would not be in the prompt."""
+    MEDIA_CHANGED = "media_changed"
+    """The prompt would not have one placeholder for each image."""
     NOT_CERTIFIED = "not_certified"
     """The template's certificate says that nothing can be spliced."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnstile.conversation import Message, Role, Text
+from turnstile.conversation import Image, Message, Role, Text
 from turnstile.generation import Forked, Root
 from turnstile.reasons import ForkReason, IncompleteReason, RootReason
 
@@ -235,3 +235,47 @@ def test_a_history_given_under_another_head_does_not_make_a_fork(dialogue):
     dialogue.sampled("A2").user("u3")
     dialogue.head_name = "main"
     assert dialogue.found() == (parent, 2, None, ["rerendered_history"])
+
+
+SHOT = Image("a1" * 32, "image/png")
+OTHER_SHOT = Image("b2" * 32, "image/png")
+
+
+def test_case_i3_a_screenshot_that_was_blanked_is_changed_media(dialogue):
+    dialogue.add(Message(Role.USER, (Text("look"), SHOT))).sampled("seen").user("go").sampled("gone")
+    dialogue.edit(0, parts=(Text("look"), Text("[image omitted]"))).user("on")
+    fork = Forked(ForkReason.MEDIA_CHANGED, 0, None, "image/png a1a1a1a1a1a1", "look[image omitted]")
+    assert dialogue.found()[:3] == (None, 0, fork)
+
+
+def test_case_i3_a_result_whose_screenshot_was_dropped_is_changed_media(dialogue):
+    dialogue.user("look").sampled("", ("shot", "{}")).tool("").edit(2, parts=(SHOT,))
+    dialogue.sampled("seen").user("go").sampled("gone")
+    dialogue.edit(2, parts=(Text("[image omitted]"),)).user("on")
+    assert dialogue.found()[2].reason is ForkReason.MEDIA_CHANGED
+
+
+def test_another_image_under_the_same_text_is_changed_media(dialogue):
+    dialogue.user("hi").sampled("hello").add(Message(Role.USER, (Text("look"), SHOT))).sampled("seen")
+    dialogue.edit(2, parts=(Text("look"), OTHER_SHOT))
+    fork = Forked(ForkReason.MEDIA_CHANGED, 2, None, "image/png a1a1a1a1a1a1", "image/png b2b2b2b2b2b2")
+    assert dialogue.found()[1:3] == (2, fork)
+
+
+def test_an_opening_with_another_image_is_a_new_conversation(dialogue):
+    dialogue.add(Message(Role.USER, (Text("look"), SHOT))).sampled("seen")
+    other = dialogue.other(Message(Role.USER, (Text("look"), OTHER_SHOT)))
+    assert other.found()[2] == Root(RootReason.NEW_CONVERSATION)
+
+
+def test_a_summary_in_place_of_an_image_is_a_rewritten_history(dialogue):
+    dialogue.user("hi").sampled("hello").add(Message(Role.USER, (Text("look"), SHOT))).sampled("a long enough answer")
+    dialogue.edit(2, parts=(Text("Summary: it said a long enough answer"),)).back_to(3)
+    assert dialogue.found()[2].reason is ForkReason.HISTORY_REWRITTEN
+
+
+def test_the_same_image_under_another_declared_kind_is_the_same_message(dialogue):
+    dialogue.add(Message(Role.USER, (Text("look"), SHOT))).sampled("seen")
+    parent = dialogue.ref
+    dialogue.edit(0, parts=(Text("lo"), Text("ok"), Image(SHOT.sha256, "image/jpeg"))).user("on")
+    assert dialogue.found()[:3] == (parent, 2, None)

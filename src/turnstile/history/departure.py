@@ -11,6 +11,9 @@ is the first message that differs. What the client did is read from what it send
     another result of a held tool call                MESSAGE_EDITED (a call has one result: it was run again)
     something else, then an answer from elsewhere     HISTORY_REWRITTEN
     something else that quotes a held answer in full  HISTORY_REWRITTEN (compaction)
+    the same but for its images, or another message
+        without them and the answer that the path has
+        next                                          MEDIA_CHANGED (screenshots that were dropped or blanked)
     something else, and no held answer behind it      REWOUND; with no answer in common, a new conversation
 
 A message is thus *edited* where the request goes on as the path did, and the client *rewound* where it goes on
@@ -25,7 +28,7 @@ import msgspec
 
 from turnstile.conversation import Message, Role
 from turnstile.generation import Forked, Head, History, Root
-from turnstile.history.digest import extended, weak
+from turnstile.history.digest import extended, image_places, weak
 from turnstile.history.equality import (
     Different,
     Pairing,
@@ -116,9 +119,10 @@ def _without_parent(request: Request) -> Root | Forked:
     parting = _parting(request)
     if parting is None or parting.was is None:
         return Root(RootReason.NEW_CONVERSATION)
-    reason = _reason(request, parting)
-    is_other_opening = reason is ForkReason.REWOUND and parting.was.role is not Role.ASSISTANT
-    return Root(RootReason.NEW_CONVERSATION) if is_other_opening else _because(parting, reason)
+    is_other_opening = (
+        _reason_of_messages(request, parting) is ForkReason.REWOUND and parting.was.role is not Role.ASSISTANT
+    )
+    return Root(RootReason.NEW_CONVERSATION) if is_other_opening else _because(parting, _reason(request, parting))
 
 
 def _earlier_opening(request: Request) -> Root | Forked | None:
@@ -182,6 +186,19 @@ def _next_answer(request: Request, start: int) -> Message | None:
 
 
 def _reason(request: Request, parting: _Parting) -> ForkReason:
+    return ForkReason.MEDIA_CHANGED if _is_of_images(request, parting) else _reason_of_messages(request, parting)
+
+
+def _is_of_images(request: Request, parting: _Parting) -> bool:
+    """Whether what differs first is an image: the rest is equal, or the request goes on as the path did."""
+    was, sent = parting.was, request.spoken_M[parting.at]
+    if was is None or image_places(was) == image_places(sent):
+        return False
+    is_same_text = was.role is sent.role and was.text == sent.text
+    return is_same_text or _skipped(parting, _next_answer(request, parting.at)) == 0
+
+
+def _reason_of_messages(request: Request, parting: _Parting) -> ForkReason:
     sent = request.spoken_M[parting.at]
     came_back = _next_answer(request, parting.at)
     skipped = _skipped(parting, came_back)

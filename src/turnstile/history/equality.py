@@ -17,7 +17,6 @@ Everything else is an edit.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias, TypeGuard
 
@@ -33,14 +32,6 @@ _LEAD_CHARS = 20
 _HASH_CHARS = 12
 _THINK_OPEN = "<think>"
 _THINK_CLOSE = "</think>"
-
-
-class Subject(enum.Enum):
-    """What two messages differ in."""
-
-    TEXT = "text"
-    """Text, thinking, calls or role."""
-    IMAGES = "images"
 
 
 class Same(msgspec.Struct, frozen=True):
@@ -59,7 +50,6 @@ class Different(msgspec.Struct, frozen=True):
     """A snippet of what the client sent, of the same place."""
     char_offset: int | None = None
     """Where the two texts part; None if it is not a matter of one text."""
-    subject: Subject = Subject.TEXT
 
 
 Verdict: TypeAlias = Same | Different
@@ -236,7 +226,7 @@ def _parting(a: str, b: str) -> int:
 def _compare_images(held: Message, sent: Message) -> Verdict:
     if image_places(held) == image_places(sent):
         return Same()
-    return Different(_with_images(held), _with_images(sent), subject=Subject.IMAGES)
+    return Different(_with_images(held), _with_images(sent))
 
 
 def _with_images(message: Message) -> str:
