@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from turnstile.conversation import JsonText, Message, ReplyFinish, Sampling, Usage
+from turnstile.conversation import JsonText, Message, ReplyFinish, Sampling, ToolChoice, ToolMode, Usage
 from turnstile.generation import Cut, Draw, Finish, Head, History, LogprobsMode, NodeRef, Note
 from turnstile.reasons import DiscardReason, FailReason, IncompleteReason
 from turnstile.tokens import IdRun, LogprobRun, Segment
@@ -70,6 +70,9 @@ class CallStarted(msgspec.Struct, frozen=True, tag="call_started", omit_defaults
     idempotency_key: str = ""
     agent_name: str = ""
     notes: tuple[Note, ...] = ()
+    echoed: Message | None = None
+    """The parent's answer as the client sent it back, where that is another spelling than the one handed out."""
+    tool_choice: ToolChoice = ToolMode.AUTO
 
 
 class CallJoined(msgspec.Struct, frozen=True, tag="call_joined"):

@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from turnstile.conversation import Call, Message, ReplyDelta, ReplyFinish, Role, Text, Usage
+from turnstile.conversation import Call, Message, ReplyDelta, ReplyFinish, Role, Text, ToolMode, Usage
 from turnstile.engines.base import Capabilities
 from turnstile.exchange.checks import Verdict
 from turnstile.exchange.inflight import Flight
 from turnstile.exchange.records import Planned, Sampled, call_started, sampled_choice
 from turnstile.generation import (
+    BridgeKind,
     Cut,
     Draw,
     Finish,
@@ -26,6 +27,7 @@ from turnstile.generation import (
     Prompt,
     Rerendered,
     Root,
+    Spliced,
 )
 from turnstile.history.forest import Forest
 from turnstile.journal import RolloutOpened
@@ -104,3 +106,22 @@ def test_a_version_is_the_engines_own_word_else_the_announced_span_and_unknown_i
     generation = msgspec.structs.replace(GENERATION, policy_version=said)
     kept = sampled_choice(0, Sampled(generation, VERDICT, PARSED, ()), announced)
     assert (kept.policy_min, kept.policy_max) == span
+
+
+SAID = Message(Role.ASSISTANT, (Text(" hello"),), reasoning="I greet")
+
+
+@pytest.mark.parametrize(
+    ("sent", "echoed"), [(SAID, None), (HELLO, HELLO), (HI, None)], ids=["as handed out", "another spelling", "other"]
+)
+def test_the_spelling_in_which_an_answer_came_back_is_kept_where_it_is_another(
+    sent: Message, echoed: Message | None
+) -> None:
+    forest = Forest.of([RolloutOpened("r", 1, AT)])
+    held = HeldAnswer(NodeRef("c0"), IdRun.of([1]), SAID, Cut.NONE, (HI,))
+    prompt = Prompt(HEAD, NodeRef("c0"), IdRun.of([1]), IdRun.of([2]), (), Spliced(BridgeKind.SENTINEL))
+    call = Call("openai.chat", "m", (HI, sent, MORE), tool_choice=ToolMode.NONE)
+    record = call_started(
+        Planned(call, HEAD, Match(held, 2, (MORE,), None), prompt, Draw()), forest, Flight("d", "", "c1"), ENGINE, AT
+    )
+    assert (record.echoed, record.tool_choice) == (echoed, ToolMode.NONE)

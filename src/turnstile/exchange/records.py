@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from turnstile.conversation import Call, Message, TokenLogprob
+from turnstile.conversation import Call, Message, Role, TokenLogprob
 from turnstile.engines.base import Capabilities
 from turnstile.exchange.checks import Verdict
 from turnstile.exchange.inflight import Flight
@@ -63,7 +63,19 @@ def call_started(planned: Planned, forest: Forest, flight: Flight, engine: Capab
         idempotency_key=call.retry.idempotency_key,
         agent_name=call.agent_name,
         notes=(*held.notes, *prompt.notes),
+        echoed=_echoed(planned) if prompt.parent else None,
+        tool_choice=call.tool_choice,
     )
+
+
+def _echoed(planned: Planned) -> Message | None:
+    """The parent's answer as the client sent it, if that is one message and another than was handed out."""
+    call, held = planned.call, planned.held
+    if held.parent is None or not held.covered_M:
+        return None
+    handed_out, sent = held.parent.message, call.messages[held.covered_M - 1]
+    is_one = sent.role is Role.ASSISTANT and len(sent.calls) == len(handed_out.calls)
+    return sent if is_one and sent != handed_out else None
 
 
 def _whole_conversation(held: Match) -> tuple[Message, ...]:
