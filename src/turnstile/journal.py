@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from turnstile.conversation import JsonText, Message, ReplyFinish, Sampling, ToolChoice, ToolMode, Usage
+from turnstile.conversation import JsonText, Message, ReplyFinish, Sampling, Storage, ToolChoice, ToolMode, Usage
 from turnstile.generation import Cut, Draw, Finish, Head, History, LogprobsMode, NodeRef, Note
 from turnstile.reasons import DiscardReason, FailReason, IncompleteReason
 from turnstile.tokens import IdRun, LogprobRun, Segment
@@ -69,6 +69,10 @@ class CallStarted(msgspec.Struct, frozen=True, tag="call_started", omit_defaults
     """Equal for two requests that mean the same, delivery aside."""
     idempotency_key: str = ""
     agent_name: str = ""
+    instructions_M: int = 0
+    """How many leading messages of the request hold for it alone: a request that names its answer has them not."""
+    storage: Storage = Storage.PRIVATE
+    """Whether later requests may name its answer."""
     notes: tuple[Note, ...] = ()
     echoed: Message | None = None
     """The parent's answer as the client sent it back, where that is another spelling than the one handed out."""

@@ -202,5 +202,7 @@ class NoteCode(enum.StrEnum):
     """The engine's finish label and the ids disagree; the ids count."""
     ECHO_UNVERIFIED = "echo_unverified"
     """The engine cannot say which prompt ids it ran."""
+    REASONING_BLOB_UNKNOWN = "reasoning_blob_unknown"
+    """Reasoning came sealed by someone else; it was not read."""
     UNKNOWN_FIELDS = "unknown_fields"
     """The request had fields that are not known here."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
@@ -10,10 +11,11 @@ from turnstile.conversation import Call, Message, Role, TokenLogprob
 from turnstile.engines.base import Capabilities
 from turnstile.exchange.checks import Verdict
 from turnstile.exchange.inflight import Flight
-from turnstile.generation import Draw, Generation, Head, Match, Prompt
+from turnstile.generation import Draw, Generation, Head, Match, Note, Prompt
 from turnstile.history.forest import Forest
 from turnstile.journal import CallStarted, SampledChoice
 from turnstile.parsing.parser import Parsed
+from turnstile.reasons import NoteCode
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -62,7 +64,9 @@ def call_started(planned: Planned, forest: Forest, flight: Flight, engine: Capab
         body_digest=flight.digest,
         idempotency_key=call.retry.idempotency_key,
         agent_name=call.agent_name,
-        notes=(*held.notes, *prompt.notes),
+        instructions_M=call.thread.instructions_M,
+        storage=call.thread.storage,
+        notes=(*_noticed(call), *held.notes, *prompt.notes),
         echoed=_echoed(planned) if prompt.parent else None,
         tool_choice=call.tool_choice,
     )
@@ -76,6 +80,14 @@ def _echoed(planned: Planned) -> Message | None:
     handed_out, sent = held.parent.message, call.messages[held.covered_M - 1]
     is_one = sent.role is Role.ASSISTANT and len(sent.calls) == len(handed_out.calls)
     return sent if is_one and sent != handed_out else None
+
+
+def _noticed(call: Call) -> Iterator[Note]:
+    """What the request held that is not acted on."""
+    if call.unknown_fields:
+        yield Note(NoteCode.UNKNOWN_FIELDS, ", ".join(call.unknown_fields))
+    if call.foreign_marks:
+        yield Note(NoteCode.REASONING_BLOB_UNKNOWN, ", ".join(call.foreign_marks[:3]))
 
 
 def _whole_conversation(held: Match) -> tuple[Message, ...]:

@@ -24,6 +24,7 @@ from turnstile.exchange.inflight import Flight, Follower
 from turnstile.exchange.repeats import Found, Repeat
 from turnstile.exchange.rollouts import OpenRollout, Rollouts
 from turnstile.exchange.run import run
+from turnstile.exchange.threads import told_in_full
 from turnstile.exchange.world import World
 from turnstile.generation import history_header
 from turnstile.history.digest import body_digest
@@ -94,6 +95,7 @@ class Desk:
         check_model((self.world.served.model,), decoded.call.model)
         if rollout.closing:
             raise await self.rollouts.reject(rollout, "rollout_closed")
+        decoded = msgspec.structs.replace(decoded, call=told_in_full(rollout.forest, decoded.call))
         digest = body_digest(decoded.call)
         return decoded, digest, rollout.repeats.find(decoded.call, digest)
 

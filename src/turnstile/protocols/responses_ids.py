@@ -1,0 +1,56 @@
+"""Ids that the Responses dialect mints. They say which answer they belong to, and nothing else.
+
+An answer's id is the same in every dialect; here it stands in the response's id and in its items' ids. It is no
+secret: it only helps to find an answer again.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+_RESPONSE = "resp_"
+_MOST_DIGITS = 6
+
+
+class ItemKind(enum.StrEnum):
+    """What an output item is; the value is the beginning of its id."""
+
+    REASONING = "rs"
+    MESSAGE = "msg"
+    FUNCTION_CALL = "fc"
+    CUSTOM_CALL = "ctc"
+    CUSTOM_CALL_AS_WRITTEN = "ctcw"
+    """A custom call whose arguments were not the object that was asked for: its input is what the model wrote."""
+
+
+class ItemId(msgspec.Struct, frozen=True):
+    """An item of an answer."""
+
+    answer_id: str
+    kind: ItemKind
+    at: int
+    """Which of the answer's items of this sort, from 0; calls of all kinds are counted together."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}_{self.answer_id}-{self.at}"
+
+
+def response_id(answer_id: str) -> str:
+    """The id of a response."""
+    return _RESPONSE + answer_id
+
+
+def answer_id_of(response: str) -> str:
+    """The answer that a response id belongs to; empty if it is none of ours."""
+    return response.removeprefix(_RESPONSE) if response.startswith(_RESPONSE) else ""
+
+
+def item_id_of(text: str | None) -> ItemId | None:
+    """An item id that was minted here; None for any other text."""
+    kind, _, rest = (text or "").partition("_")
+    answer_id, _, at = rest.rpartition("-")
+    if kind not in ItemKind or not answer_id or not (at.isascii() and at.isdecimal() and len(at) <= _MOST_DIGITS):
+        return None
+    return ItemId(answer_id, ItemKind(kind), int(at))
