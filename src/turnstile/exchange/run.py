@@ -79,6 +79,7 @@ async def _take(turn: _Turn) -> Answer:
     await rollout.keep(  # !
         TurnCommitted(rollout.opened.rollout_id, flight.call_id, world.now(), tuple(kept for kept, _ in choices))
     )
+    world.answered(rollout.forest, flight.call_id)
     completion = sum(len(kept.ids_S) for kept, _ in choices)
     usage = msgspec.structs.replace(choices[0][0].usage, completion_tokens=completion)
     return Answer(tuple(reply for _, reply in choices), usage)

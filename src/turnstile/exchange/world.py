@@ -9,9 +9,14 @@ import msgspec
 
 from turnstile.engines.base import Engine
 from turnstile.generation import Prompt
+from turnstile.history.forest import Forest
 from turnstile.parsing.formats import AnswerFormat
 from turnstile.templates.certificate import Certificate
 from turnstile.templates.served import Served
+
+
+def _unnoticed(_forest: Forest, _call_id: str) -> None:
+    """Nobody looks at answered calls."""
 
 
 class World(msgspec.Struct, frozen=True):
@@ -30,3 +35,5 @@ class World(msgspec.Struct, frozen=True):
     """Runs rendering and tokenizing away from the event loop."""
     certificate: Certificate | None = None
     """How exact splicing is for the served model; None: it was not checked."""
+    answered: Callable[[Forest, str], None] = _unnoticed
+    """Told of each call, by id, whose answer has just become durable; it must return at once."""
