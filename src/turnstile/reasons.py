@@ -164,6 +164,8 @@ class NoteCode(enum.StrEnum):
     """An answer whose call could not be parsed came back as plain text."""
     REASONING_IN_CONTENT = "normalised:reasoning_in_content"
     """The thinking came back inside the text."""
+    REASONING_RESTORED = "normalised:reasoning_restored"
+    """An answer came back with our signature and other thinking; it stands as it was handed out."""
     INJECTED_ASSISTANT = "injected_assistant"
     """An assistant message that was never handed out; rendered as text, never trained."""
     RERENDERED_HISTORY = "rerendered_history"

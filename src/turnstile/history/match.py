@@ -17,6 +17,7 @@ from turnstile.history.digest import head_key, weak
 from turnstile.history.equality import NO_POSITION, Different, ToolDefaults, compare_answers
 from turnstile.history.forest import Forest
 from turnstile.history.node import Node
+from turnstile.history.recognised import is_named, recognised
 from turnstile.history.walk import Walk, walk
 from turnstile.reasons import NoteCode
 
@@ -55,7 +56,8 @@ def match(forest: Forest, head: Head, call: Call) -> Match:
         of `new_M` add up to the number of the request's messages. Without a parent, `new_M` is the whole request.
     """
     defaults = ToolDefaults(call.tools)
-    walked = walk(forest, head_key(head.fingerprint), call.messages, defaults)
+    known = recognised(forest, call.messages)
+    walked = walk(forest, head_key(head.fingerprint), known.messages, defaults)
     choice = _choose(forest, walked, defaults)
     parent = None if choice.agreement is None else choice.agreement.node
     covered_spoken_M = 0 if choice.agreement is None else choice.agreement.length_M
@@ -70,6 +72,7 @@ def match(forest: Forest, head: Head, call: Call) -> Match:
             *choice.notes,
             *_notes_on_new(forest, walked, covered_spoken_M, call.ending),
             *_notes_on_ids(call.messages),
+            *_listed({NoteCode.REASONING_RESTORED: known.restored_M} if known.restored_M else {}),
         ),
     )
 
@@ -100,7 +103,7 @@ def _best(forest: Forest, agreed: Sequence[_Agreement], walked: Walk) -> tuple[_
     """The one whose ids came back; else the one that needs least to be overlooked, was delivered, is the latest."""
     if len(agreed) == 1:
         return agreed[0], ()
-    anchors = [_anchors(agreement, walked) for agreement in agreed]
+    anchors = [_anchors(forest, agreement, walked) for agreement in agreed]
 
     def rank(at: int) -> tuple[int, int, bool, int]:
         was_delivered = forest.calls[agreed[at].node.ref.call_id].undelivered is None
@@ -112,7 +115,7 @@ def _best(forest: Forest, agreed: Sequence[_Agreement], walked: Walk) -> tuple[_
     if len(equals) == 1:
         return best, ()
     rivals = max(anchors[at] for at in equals if at != chosen)
-    how = "ids of its calls came back" if anchors[chosen] > rivals else "the latest that was delivered"
+    how = "its signature or ids of its calls came back" if anchors[chosen] > rivals else "the latest that was delivered"
     return best, (Note(NoteCode.MATCH_AMBIGUOUS, f"{len(equals)} equal answers, took {best.node.ref}: {how}"),)
 
 
@@ -134,15 +137,20 @@ def _agreement(end: Node, walked: Walk, defaults: ToolDefaults) -> _Agreement | 
     return _Agreement(end, end.length_M, tuple(forgiven))
 
 
-def _anchors(agreement: _Agreement, walked: Walk) -> int:
-    """How many calls on a path came back under the id that they were handed out with."""
+def _anchors(forest: Forest, agreement: _Agreement, walked: Walk) -> int:
+    """How many calls on a path came back under the id that they were handed out with, and answers under their mark."""
+    named = sum(
+        1
+        for at, _, node in _answers(agreement.node)
+        if node is not None and is_named(forest, node, walked.spoken_M[at])
+    )
     pairs = (
         (was.call_id, now.call_id)
         for at, held, node in _answers(agreement.node)
         if node is not None
         for was, now in zip(held.calls, walked.spoken_M[at].calls, strict=True)
     )
-    return sum(1 for was, now in pairs if was and was == now)
+    return named + sum(1 for was, now in pairs if was and was == now)
 
 
 def _answers(end: Node) -> Iterable[tuple[int, Message, Node | None]]:
