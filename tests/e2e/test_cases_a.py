@@ -72,6 +72,29 @@ def test_case_a2_there_is_one_bos_at_the_start_and_the_record_has_it(
 
 
 @pytest.mark.parametrize("stream", [False, True])
+def test_case_a3_another_prompt_than_was_sent_is_no_turn_and_nothing_is_joined_to_it(
+    wired: Callable[..., Any], wires: Any, fakes: Any, stream: bool, tmp_path: Path
+) -> None:
+    room = wired("qwen3")
+    first_ids, _, last_ids = room.script("One.<|im_end|>", "lost<|im_end|>", "Two.<|im_end|>")
+    agent = room.agent()
+
+    first = agent.say("Hi", stream=stream)
+    room.fake.faults.append(fakes.Fault.WRONG_PROMPT_LENGTH)
+    broken = agent.say("Hi", first.message, "more", stream=stream)
+    again = agent.say("Hi", first.message, "more", stream=stream)
+
+    assert (broken.status, broken.error["code"]) == (502, "echo_mismatch")
+    assert agent.summary["failed_calls"] == {"echo_mismatch": 1}
+    assert (again.history, again.prompt) == ("spliced", broken.prompt)
+    rollout = agent.exported(tmp_path)
+    assert [call.finish for call in rollout.calls] == ["stop", "error", "stop"]
+    assert rollout.calls[1].incomplete_reasons == ("echo_mismatch",)
+    (sequence,) = rollout.sequences
+    assert wires.sampled(sequence) == [first_ids, last_ids]
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_case_a4_a_sampled_special_token_that_the_text_does_not_show_stays_in_its_place(
     wired: Callable[..., Any], wires: Any, stream: bool, tmp_path: Path
 ) -> None:

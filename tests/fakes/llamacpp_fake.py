@@ -69,6 +69,8 @@ class Fault(enum.Enum):
     """Not a number, which the server's JSON library writes as null."""
     NAN_LITERAL = enum.auto()
     PROBABILITY_ABOVE_ONE = enum.auto()
+    CERTAIN = enum.auto()
+    """Every probability is 1, as some servers say under speculative decoding."""
     WRONG_PROMPT_LENGTH = enum.auto()
     UNKNOWN_STOP = enum.auto()
     SLOW = enum.auto()
@@ -398,6 +400,7 @@ def _spoiled(reply: dict[str, Any], fault: Fault | None, vocab_size: int) -> dic
         Fault.NULL_PROBABILITY: {"completion_probabilities": [{**one, "prob": None} for one in entries]},
         Fault.NAN_LITERAL: {"completion_probabilities": [{**one, "prob": math.nan} for one in entries]},
         Fault.PROBABILITY_ABOVE_ONE: {"completion_probabilities": [{**one, "prob": 1.5} for one in entries]},
+        Fault.CERTAIN: {"completion_probabilities": [{**one, "prob": 1.0, "logprob": 0.0} for one in entries]},
         Fault.WRONG_PROMPT_LENGTH: {"tokens_evaluated": reply["tokens_evaluated"] + 1},
         Fault.UNKNOWN_STOP: {"stop_type": "none"},
     }
