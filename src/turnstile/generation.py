@@ -53,6 +53,19 @@ class BridgeKind(enum.StrEnum):
     """From a render of the client's whole history, of which only the tail was encoded."""
     CONTINUATION = "continuation"
     """None: the answer itself is being continued."""
+    WHOLE_RENDER = "whole_render"
+    """From a whole render, encoded whole, which begins with all held ids: the retention policy asked for it."""
+
+
+class Retention(enum.StrEnum):
+    """What stays of the past where a template would write it in another way: drop its thinking, mostly."""
+
+    RETAIN = "retain"
+    """Everything that was sampled."""
+    TOOL_CYCLE = "tool_cycle"
+    """Everything until the next user message; then what the template writes, if it drops thinking."""
+    TEMPLATE = "template"
+    """What the template writes, at every turn."""
 
 
 class Root(msgspec.Struct, frozen=True, tag="root"):
@@ -161,7 +174,7 @@ class Prompt(msgspec.Struct, frozen=True):
     head: Head
     parent: NodeRef | None
     held_T: IdRun
-    """The first H ids of the parent's path, unchanged; H is the whole path except after a stop substitution."""
+    """The first H ids of the parent's path, unchanged; H is the whole path except in front of a fork."""
     added_A: IdRun
     added_segments: tuple[Segment, ...]
     history: History

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from turnstile.conversation import JsonText, Message, ReplyFinish, Sampling, Storage, ToolChoice, ToolMode, Usage
-from turnstile.generation import Cut, Draw, Finish, Head, History, LogprobsMode, NodeRef, Note
+from turnstile.generation import Cut, Draw, Finish, Head, History, LogprobsMode, NodeRef, Note, Retention
 from turnstile.reasons import DiscardReason, FailReason, IncompleteReason
 from turnstile.tokens import IdRun, LogprobRun, Segment
 
@@ -34,6 +34,8 @@ class RolloutOpened(msgspec.Struct, frozen=True, tag="rollout_opened", omit_defa
     """Empty: no key is asked for."""
     opened_by: str = "operator"
     """`operator`, or `first_use` where rollouts need not be created first."""
+    retention: Retention = Retention.RETAIN
+    """The policy under which all its prompts are planned."""
 
 
 class CallStarted(msgspec.Struct, frozen=True, tag="call_started", omit_defaults=True):

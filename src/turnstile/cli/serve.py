@@ -15,6 +15,7 @@ import uvloop
 from turnstile.cli.progress import download_bar
 from turnstile.config import Settings
 from turnstile.engines import EngineKind
+from turnstile.generation import Retention
 from turnstile.server.start import Running, listening
 
 Tell: TypeAlias = Callable[[Running], None]
@@ -34,6 +35,9 @@ def serve(
         str, typer.Option(help="Reasoning and tool-call format; default: read from the template.")
     ] = "",
     engine_kind: Annotated[EngineKind, typer.Option(help="Adapter for the engine.")] = EngineKind.AUTO,
+    retention: Annotated[
+        Retention, typer.Option(help="What stays of earlier turns where the template would drop their thinking.")
+    ] = Retention.RETAIN,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 = any free one.", min=0, max=65535)] = 7000,
     admin_key: Annotated[
@@ -70,6 +74,7 @@ def serve(
         tokenizer=tokenizer,
         template=template,
         answer_format=answer_format,
+        retention=retention,
         store=store,
         host=host,
         port=port,

@@ -18,6 +18,7 @@ from turnstile.conversation import Answer, Call, JsonText
 from turnstile.errors import CallerError, StoreError
 from turnstile.exchange.inflight import Flight
 from turnstile.exchange.repeats import Repeats, answer_of
+from turnstile.generation import Retention
 from turnstile.history.forest import Forest
 from turnstile.journal import (
     CallFailed,
@@ -118,7 +119,22 @@ def key_hash(key: str) -> str:
 class Rollouts:
     """All rollouts that this process has open; a rollout not in memory is read back from the journal."""
 
-    def __init__(self, journal: Journal, reader: Reader, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        reader: Reader,
+        now: Callable[[], datetime],
+        retention: Retention = Retention.RETAIN,
+    ) -> None:
+        """Keep rollouts in a journal.
+
+        Args:
+            journal: where they are written.
+            reader: where they are read back from.
+            now: the clock.
+            retention: the policy of rollouts that begin from now on; one that is open keeps its own.
+        """
+        self._retention = retention
         self._journal = journal
         self._reader = reader
         self._now = now
@@ -198,6 +214,7 @@ class Rollouts:
                 metadata=json_text(opening.metadata),
                 agent_key_sha256=key_hash(agent_key) if agent_key else "",
                 opened_by=opened_by,
+                retention=self._retention,
             )
             await self._journal.append(record)
             rollout = OpenRollout(Forest.of([record]), record, self._journal)

@@ -91,7 +91,8 @@ async def _planned(turn: _Turn) -> Planned:
     refuse_lost_tools(call, world.served)
     head = head_of_call(world.served, call, call.messages)
     held = match(rollout.forest, head, call)
-    prompt = await world.off_loop(lambda: plan(world.served, call, held, rollout.opened.opened_at))
+    opened = rollout.opened
+    prompt = await world.off_loop(lambda: plan(world.served, call, held, opened.opened_at, opened.retention))
     constraint = constraint_for(world.answer_format, call, prompt.opening)
     seed = world.draw_seed(SEED_SPACE)
     draw = draw_for(call, constraint, world.served.stop_ids, seed, rollout.opened.rollout_id)

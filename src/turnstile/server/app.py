@@ -45,6 +45,8 @@ class Health(msgspec.Struct, frozen=True):
     """The class of the template's certificate; empty if it was not checked."""
     template_limits: tuple[str, ...]
     """What of the template is limited, in sentences; never a reason to be degraded."""
+    patterns: dict[str, int]
+    """How many patterns of requests are known: `certified`, and those first met in use by their verdict."""
 
 
 class _Gate:
@@ -124,6 +126,7 @@ class _Desktop:
             open_rollouts=len(self._rollouts),
             template=certificate.certificate_class.value if certificate is not None else "",
             template_limits=summary(certificate) if certificate is not None else (),
+            patterns=self._world.served.pattern_counts(),
         )
         return Response(msgspec.json.encode(health), 503 if trouble else 200, media_type="application/json")
 

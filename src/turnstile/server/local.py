@@ -8,12 +8,14 @@ import threading
 from collections.abc import Generator
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Literal
 
 import uvicorn
 
 from turnstile.client import Client
 from turnstile.config import Settings
 from turnstile.engines.smollm import say_nothing
+from turnstile.generation import Retention
 from turnstile.server.start import ShowProgress, listening
 
 
@@ -25,6 +27,7 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
     model: str = "",
     tokenizer: str | Path | None = None,
     template: str | Path | None = None,
+    retention: Literal["retain", "tool_cycle", "template"] = "retain",
     admin_key: str = "",
 ) -> Generator[Client]:
     """Run a server until the block is left; gives a client of it, whose `url` agents are pointed at.
@@ -35,6 +38,7 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         model: name that agents ask for; empty = the engine's own.
         tokenizer: folder with tokenizer.json; None = the embedded model's own.
         template: chat template file to use instead of the model's own.
+        retention: what stays of earlier turns where the template would write them in another way.
         admin_key: asks for keys as `turnstile serve --admin-key` does.
 
     Raises: what `turnstile serve` says on bad settings: CallerError, StoreError or EngineError.
@@ -45,6 +49,7 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         model=model,
         tokenizer=Path(tokenizer) if tokenizer else None,
         template=Path(template) if template else None,
+        retention=Retention(retention),
         admin_key=admin_key,
         port=0,
     )

@@ -29,7 +29,7 @@ from turnstile.generation import Prompt
 from turnstile.parsing import formats
 from turnstile.reports.shelf import ModelShelf
 from turnstile.server.app import build_app
-from turnstile.server.certificates import AT_START_S, TooSlow, certificate_of, certificates_folder
+from turnstile.server.certificates import AT_START_S, TooSlow, certificate_of, certificates_folder, refuse_slow_template
 from turnstile.server.operators import Archive
 from turnstile.server.parity import check_parity
 from turnstile.server.policy import Policy
@@ -40,6 +40,7 @@ from turnstile.templates.certificate import Certificate
 from turnstile.templates.facts import serve
 from turnstile.templates.files import ModelFiles
 from turnstile.templates.gguf import tokenizer_files
+from turnstile.templates.proving import take_over
 from turnstile.templates.served import Served
 
 _CALL_ID_LETTERS = string.ascii_letters + string.digits
@@ -143,6 +144,7 @@ async def _assemble(
     engine_server = await _connect(settings, show)
     stack.push_async_callback(engine_server.close)
     files = local.files or _embedded_files(local, engine_server)
+    refuse_slow_template(files)
     answer_format = _answer_format(settings, files)
     model = settings.model or engine_server.capabilities.models[0]
     served = serve(files, model=model, stop_ids=frozenset())
@@ -159,6 +161,8 @@ async def _assemble(
         return await asyncio.get_running_loop().run_in_executor(threads, work)
 
     certificate = await asyncio.get_running_loop().run_in_executor(threads, lambda: _certificate(served))
+    if isinstance(certificate, Certificate):
+        take_over(served, certificate)
     policy = Policy()
     dice = random.SystemRandom()
     world = World(
@@ -174,7 +178,7 @@ async def _assemble(
     )
     shelf = ModelShelf(reader, Blobs(settings.store))
     await shelf.put(journal, served, files)
-    rollouts = Rollouts(journal, reader, _now)
+    rollouts = Rollouts(journal, reader, _now, settings.retention)
     app = build_app(world, rollouts, Archive(reader, shelf), policy, settings)
     running = Running("", model, engine.capabilities.engine, _notices(settings, certificate, unchecked))
     return app, running, rollouts

@@ -80,7 +80,12 @@ def bridge(served: Served, held: HeldAnswer, new_M: tuple[Message, ...], call: C
 
     Raises: CallerError if tools or template arguments are no JSON objects, or a text has no bytes.
     """
-    crossing = Crossing.of(served, held, new_M, call, now)
+    return crossed(Crossing.of(served, held, new_M, call, now))
+
+
+def crossed(crossing: Crossing) -> Bridge | Refusal:
+    """The bridge of a crossing, off the whole history where the template's facts ask for it or nothing else will do."""
+    served = crossing.served
     if not served.facts.needs_history.isdisjoint(crossing.modes):
         return history_bridge(crossing)
     small = sentinel_bridge(crossing)

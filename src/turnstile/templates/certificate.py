@@ -13,6 +13,7 @@ from typing import assert_never
 import msgspec
 
 from turnstile.conversation import JsonText
+from turnstile.templates.proofs import Verdict
 from turnstile.templates.served import Served, StopClass
 
 VERSION = 1
@@ -43,21 +44,6 @@ class CertificateClass(enum.StrEnum):
                 return 4
             case _:
                 assert_never(self)
-
-
-class Verdict(enum.StrEnum):
-    """What became of one shape of request, held against one whole render."""
-
-    EXACT = "exact"
-    """The ids are those of the whole render, read off a small conversation."""
-    NEEDS_HISTORY = "needs_history"
-    """The same, but only read off the client's whole history, which is rendered for it."""
-    DIFFERENT = "different"
-    """The splice keeps what was sampled; the whole render puts it elsewhere or writes it otherwise."""
-    UNPROVEN = "unproven"
-    """The template raises on the whole conversation but not on the small one: it is spliced, and nothing proves it."""
-    REFUSED = "refused"
-    """No splice: rendered again, or an error where the template raises on that too."""
 
 
 class ShapeVerdict(msgspec.Struct, frozen=True):

@@ -41,8 +41,6 @@ def check_fates(served: Served, kwargs: JsonText, shapes: tuple[ShapeVerdict, ..
         shapes: the verdicts, which know of the late system message.
     """
     late = next((each for each in shapes if each.shape == "system_middle"), None)
-    thought = said(Role.ASSISTANT, "Two.", reasoning=_WORD)
-    has_thinking = bool(served.facts.form.reasoning_field)
     call = calling(("shell", f'{{"command":"{_WORD}"}}'))
     return Fates(
         late_system=_late_system(served, kwargs, late),
@@ -50,8 +48,15 @@ def check_fates(served: Served, kwargs: JsonText, shapes: tuple[ShapeVerdict, ..
         tools=_tools(served, kwargs),
         tool_calls=_fate(served, kwargs, (*PAST, call, resulting("one.txt"))),
         tool_results=_fate(served, kwargs, (*PAST, calling(("shell", '{"command":"ls"}')), resulting(_WORD))),
-        past_thinking=_fate(served, kwargs, (*PAST, thought, _USER)) if has_thinking else Fate.ABSENT,
+        past_thinking=past_thinking(served, kwargs),
     )
+
+
+def past_thinking(served: Served, kwargs: JsonText) -> Fate:
+    """What becomes of the reasoning of an answer before the last user message."""
+    thought = said(Role.ASSISTANT, "Two.", reasoning=_WORD)
+    has_thinking = bool(served.facts.form.reasoning_field)
+    return _fate(served, kwargs, (*PAST, thought, _USER)) if has_thinking else Fate.ABSENT
 
 
 def check_order(served: Served, kwargs: JsonText) -> Iterator[str]:

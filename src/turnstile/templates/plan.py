@@ -23,29 +23,36 @@ from turnstile.generation import (
     Opening,
     Prompt,
     Rerendered,
+    Retention,
     Root,
     Spliced,
 )
 from turnstile.reasons import ForkReason, NoteCode, RootReason
 from turnstile.templates.bodies import Printed, printed_text
-from turnstile.templates.bridge import Bridge, bridge, control_text_notes
+from turnstile.templates.bridge import Bridge, control_text_notes
 from turnstile.templates.fingerprint import head_of
+from turnstile.templates.proving import proven_bridge
+from turnstile.templates.retention import is_rewritten, rewritten
 from turnstile.templates.served import Refusal, Served, leading_system
 from turnstile.templates.whole import whole
 from turnstile.tokens import NO_IDS
 
 
-def plan(served: Served, call: Call, match: Match, now: datetime) -> Prompt:
+def plan(
+    served: Served, call: Call, match: Match, now: datetime, retention: Retention = Retention.RETAIN
+) -> Prompt:
     """The prompt for a call.
 
-    Pure and safe to run in a thread. `ids_T` starts with all the parent's ids, except where `history` is forked
-    because a stop token may not stand in history; without a parent, nothing is held.
+    Safe to run in a thread. `ids_T` starts with all the parent's ids, except where `history` is forked because a
+    stop token may not stand in history or the template writes the past in another way; without a parent, nothing
+    is held.
 
     Args:
         served: the model.
         call: the request.
         match: what of it is held.
         now: what the template sees as the present; the same for all calls of a rollout.
+        retention: what stays of the past where the template would write it in another way.
 
     Returns: the prompt; its notes are those of planning alone, `match.notes` are not repeated.
 
@@ -58,7 +65,9 @@ def plan(served: Served, call: Call, match: Match, now: datetime) -> Prompt:
         return _rendered(served, call, match.new_M, match.departure or Root(RootReason.FIRST_CALL), now)
     if not match.new_M and call.ending is Ending.CONTINUE:
         return _continued(served, call, held, match)
-    built = bridge(served, held, match.new_M, call, now)
+    if is_rewritten(served, held, match.new_M, call, retention):
+        return _rewritten(served, call, held, match, now)
+    built = proven_bridge(served, held, match.new_M, call, now)
     if isinstance(built, Refusal):
         history = match.departure or Rerendered(built.reason, built.detail)
         prompt = _rendered(served, call, (*held.history_M, held.message, *match.new_M), history, now)
@@ -100,6 +109,34 @@ def _bridged(served: Served, call: Call, held: HeldAnswer, match: Match, built: 
         opening=opening,
         prefill=prefill,
         notes=built.notes,
+    )
+
+
+def _rewritten(served: Served, call: Call, held: HeldAnswer, match: Match, now: datetime) -> Prompt:
+    """What the template writes of the whole conversation, behind the held ids with which it begins."""
+    whole_M = (*held.history_M, held.message, *match.new_M)
+    found = rewritten(served, held, call, now, whole_M)
+    segments = found.segments
+    if found.kept_T == len(held.held_T):
+        # A bridge with the same ids knows better what each of them is.
+        built = proven_bridge(served, held, match.new_M, call, now)
+        if isinstance(built, Bridge) and (built.kept_T, built.added_A) == (found.kept_T, found.added_A):
+            segments = built.segments
+    opening, prefill = _opening(served, call, whole_M, found.text)
+    return Prompt(
+        head=head_of_call(served, call, held.history_M),
+        parent=held.ref,
+        held_T=held.held_T.slice(0, found.kept_T),
+        added_A=found.added_A,
+        added_segments=segments,
+        history=match.departure or found.history,
+        opening=opening,
+        prefill=prefill,
+        notes=(
+            *found.notes,
+            *_lost_texts(served, whole_M, found.text),
+            *control_text_notes(served, match.new_M),
+        ),
     )
 
 

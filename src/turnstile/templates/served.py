@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import functools
 import re
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from typing import TypeAlias
@@ -14,6 +15,7 @@ import msgspec
 
 from turnstile.conversation import Call, JsonText, Message, Role
 from turnstile.reasons import RerenderReason
+from turnstile.templates.proofs import Proofs
 from turnstile.templates.render import GenerationPrompt, MessageForm, RenderRequest, Template
 from turnstile.templates.tokenizer import AddedToken, Tokenizer
 
@@ -104,6 +106,8 @@ class Served:
     """Those of them that nobody named; the template's own closings suggested them."""
     with_tools: Served | None = None
     """The model with the template that it has for requests with tools; None: the same one."""
+    proofs: Proofs = dataclasses.field(default_factory=Proofs, repr=False)
+    """What is known of the bridges of its template; grows in use."""
     _closings: dict[ClosingKey, Closing | Refusal] = dataclasses.field(
         default_factory=dict[ClosingKey, Closing | Refusal], repr=False
     )
@@ -122,6 +126,11 @@ class Served:
         """Finds the text of a control token; None if the tokenizer has none."""
         specials: list[AddedToken] = [token for token in self.tokenizer.added if token.special and token.text]
         return re.compile("|".join(re.escape(token.text) for token in specials)) if specials else None
+
+    def pattern_counts(self) -> dict[str, int]:
+        """How many patterns of requests are known, with tools and without; see `Proofs.counts`."""
+        tools = self.with_tools
+        return dict(self.proofs.counts() + (tools.proofs.counts() if tools is not None else Counter()))
 
     def closing(self, key: ClosingKey, compute: Callable[[], Closing | Refusal]) -> Closing | Refusal:
         """A closing that does not depend on history, computed once."""

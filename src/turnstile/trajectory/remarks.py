@@ -1,7 +1,7 @@
 """What is known of calls beyond the format's own fields, for `extra`: nothing that happened goes unsaid.
 
 Keys: `turnstile.calls` (call id -> facts), `turnstile.running`, `turnstile.refused`, `turnstile.rejected`,
-`turnstile.metadata`. docs/reference/trajectory.md lists what stands in each.
+`turnstile.metadata`, `turnstile.retention`. docs/reference/trajectory.md lists what stands in each.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def extra_of(forest: Forest, fates: Fates, nearest: Mapping[str, Nearest]) -> Js
         ],
         "turnstile.rejected": [{"at": stamp(late.at), "reason": late.reason} for late in forest.rejected],
         "turnstile.metadata": _metadata(forest),
+        "turnstile.retention": None if forest.opened is None else forest.opened.retention.value,
     }
     return _said(**found)
 
