@@ -6,8 +6,6 @@ from pathlib import Path
 
 import msgspec
 
-from turnstile.generation import Retention
-
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that `turnstile serve` can be told."""
@@ -24,8 +22,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Chat template file to use instead of the tokenizer folder's."""
     answer_format: str = ""
     """Name of the reasoning and tool-call format; empty = read from the template."""
-    retention: Retention = Retention.RETAIN
-    """What stays of earlier turns where the template would write them in another way."""
+    retention: str = "retain"
+    """What stays of earlier turns where the template would write them in another way: a value of
+    `turnstile.generation.Retention`."""
     store: Path
     host: str = "127.0.0.1"
     port: int = 7000

@@ -33,7 +33,7 @@ def played(
 ) -> Any:
     """Policy, room, what was said, the ids of each answer and the exported trajectory."""
     ls = wires.tool("ls", path="string")
-    with wire_up(family("qwen3"), STOPS, retention=request.param) as room:
+    with wire_up(family("qwen3"), STOPS, retention=request.param.value) as room:
         ids = room.script(*ANSWERS)
         agent = room.agent()
         talk: list[Any] = ["q1"]

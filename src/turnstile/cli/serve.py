@@ -74,7 +74,7 @@ def serve(
         tokenizer=tokenizer,
         template=template,
         answer_format=answer_format,
-        retention=retention,
+        retention=retention.value,
         store=store,
         host=host,
         port=port,

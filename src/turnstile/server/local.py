@@ -15,7 +15,6 @@ import uvicorn
 from turnstile.client import Client
 from turnstile.config import Settings
 from turnstile.engines.smollm import say_nothing
-from turnstile.generation import Retention
 from turnstile.server.start import ShowProgress, listening
 
 
@@ -49,7 +48,7 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         model=model,
         tokenizer=Path(tokenizer) if tokenizer else None,
         template=Path(template) if template else None,
-        retention=Retention(retention),
+        retention=retention,
         admin_key=admin_key,
         port=0,
     )

@@ -25,7 +25,7 @@ from turnstile.engines.smollm import Progress
 from turnstile.errors import CallerError
 from turnstile.exchange.rollouts import Rollouts
 from turnstile.exchange.world import World
-from turnstile.generation import Prompt
+from turnstile.generation import Prompt, Retention
 from turnstile.parsing import formats
 from turnstile.reports.shelf import ModelShelf
 from turnstile.server.app import build_app
@@ -178,7 +178,7 @@ async def _assemble(
     )
     shelf = ModelShelf(reader, Blobs(settings.store))
     await shelf.put(journal, served, files)
-    rollouts = Rollouts(journal, reader, _now, settings.retention)
+    rollouts = Rollouts(journal, reader, _now, Retention(settings.retention))
     app = build_app(world, rollouts, Archive(reader, shelf), policy, settings)
     running = Running("", model, engine.capabilities.engine, _notices(settings, certificate, unchecked))
     return app, running, rollouts
