@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -12,12 +12,25 @@ from turnstile.conversation import JsonText, Message, TokenLogprob, Usage
 from turnstile.reasons import ForkReason, NoteCode, RerenderReason, RootReason
 from turnstile.tokens import IdRun, LogprobRun, Segment
 
+_LISTED = 3
+
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
     """Something noticed, forgiven or repaired, with the facts."""
 
     code: NoteCode
     detail: str = ""
+
+
+def listed(found: Mapping[NoteCode, Sequence[int]]) -> tuple[Note, ...]:
+    """One note a code with the indices of the messages that it is about; the first few, so that records stay short."""
+    return tuple(Note(code, _places(indices)) for code, indices in found.items())
+
+
+def _places(indices: Sequence[int]) -> str:
+    first = ", ".join(map(str, indices[:_LISTED]))
+    more = len(indices) - _LISTED
+    return f"message {first}" + (f" and {more} more" if more > 0 else "")
 
 
 class NodeRef(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -141,6 +154,22 @@ class HeldAnswer(msgspec.Struct, frozen=True):
     """The stop string that ended it: its ids are held, and the message does not show it."""
 
 
+class Replay(msgspec.Struct, frozen=True):
+    """An earlier answer that came back behind the held prefix: its own ids may stand there again."""
+
+    index: int
+    """In `Match.new_M`."""
+    message_index: int
+    """In the client's list."""
+    ref: NodeRef
+    ids_S: IdRun
+    """What was sampled."""
+    message: Message
+    """As handed out."""
+    cut: Cut
+    stop_string: str = ""
+
+
 class Match(msgspec.Struct, frozen=True):
     """The deepest held prefix of a request; a snapshot, safe to use off the event loop."""
 
@@ -152,6 +181,8 @@ class Match(msgspec.Struct, frozen=True):
     departure: Root | Forked | None
     """Why the request is no plain continuation of a leaf; None if it is one."""
     notes: tuple[Note, ...] = ()
+    replays: tuple[Replay, ...] = ()
+    """Which of `new_M` are answers of the model whose ids are held, in order."""
 
 
 class Opening(enum.StrEnum):
@@ -182,6 +213,8 @@ class Prompt(msgspec.Struct, frozen=True):
     prefill: str = ""
     """The text of the message being continued, when opening is PREFILL."""
     notes: tuple[Note, ...] = ()
+    replayed: tuple[NodeRef, ...] = ()
+    """Which completion each `replayed` segment of added_segments was drawn by, in order."""
 
     @property
     def ids_T(self) -> IdRun:

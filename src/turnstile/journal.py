@@ -76,6 +76,8 @@ class CallStarted(msgspec.Struct, frozen=True, tag="call_started", omit_defaults
     storage: Storage = Storage.PRIVATE
     """Whether later requests may name its answer."""
     notes: tuple[Note, ...] = ()
+    replayed: tuple[NodeRef, ...] = ()
+    """Which completion each `replayed` segment of added_segments was drawn by, in order."""
     echoed: Message | None = None
     """The parent's answer as the client sent it back, where that is another spelling than the one handed out."""
     tool_choice: ToolChoice = ToolMode.AUTO

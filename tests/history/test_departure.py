@@ -76,7 +76,7 @@ def test_case_c4_an_answer_that_was_left_out_before_a_later_one_came_back(dialog
     dialogue.user("u").sampled("A", ("f", "{}")).tool("failed").sampled("B").user("u2").sampled("C")
     del dialogue.messages[1:3]
     omitted = Forked(ForkReason.ASSISTANT_TURN_OMITTED, 1, 0, "A", "B")
-    assert dialogue.user("u3").found() == (None, 0, omitted, ["rerendered_history"])
+    assert dialogue.user("u3").found() == (None, 0, omitted, [])
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_case_c5_old_user_text_that_changed_forks_and_says_where(dialogue, was, 
     dialogue.user(was).sampled("A")
     dialogue.edit(0, text=now).user("next")
     edited = Forked(ForkReason.MESSAGE_EDITED, 0, offset, was, now)
-    assert dialogue.found() == (None, 0, edited, ["rerendered_history"])
+    assert dialogue.found() == (None, 0, edited, [])
 
 
 def test_case_c5_snippets_show_the_place_in_long_texts(dialogue):
@@ -137,7 +137,7 @@ def test_an_edit_in_the_middle_keeps_the_answers_before_it(dialogue):
     parent = dialogue.ref
     dialogue.user("u2").sampled("A2").user("u3").sampled("A3").edit(2, text="v2")
     edited = Forked(ForkReason.MESSAGE_EDITED, 2, 0, "u2", "v2")
-    assert dialogue.user("u4").found() == (parent, 2, edited, ["rerendered_history"])
+    assert dialogue.user("u4").found() == (parent, 2, edited, [])
 
 
 def test_case_h2_a_history_that_was_replaced_by_a_summary_says_so(dialogue):

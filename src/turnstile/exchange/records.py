@@ -67,6 +67,7 @@ def call_started(planned: Planned, forest: Forest, flight: Flight, engine: Capab
         instructions_M=call.thread.instructions_M,
         storage=call.thread.storage,
         notes=(*_noticed(call), *held.notes, *prompt.notes),
+        replayed=prompt.replayed,
         echoed=_echoed(planned) if prompt.parent else None,
         tool_choice=call.tool_choice,
     )

@@ -29,6 +29,7 @@ from turnstile.journal import (
     SampledChoice,
     TurnCommitted,
 )
+from turnstile.tokens import SegmentKind
 
 __all__ = ["CallState", "Forest", "Node"]
 
@@ -293,6 +294,11 @@ class Forest:
             raise _contradiction(f"Call {record.call_id!r} is started twice")
         if record.parent is not None and record.parent not in self._nodes:
             raise _contradiction(f"Call {record.call_id!r} builds on {record.parent}, which is not held")
+        replayed = sum(1 for segment in record.added_segments if segment.kind is SegmentKind.REPLAYED)
+        if replayed != len(record.replayed):
+            raise _contradiction(f"Call {record.call_id!r} names {len(record.replayed)} answers, has {replayed} segments")
+        if unknown := [ref for ref in record.replayed if ref not in self._nodes]:
+            raise _contradiction(f"Call {record.call_id!r} puts back {unknown[0]}, which is not held")
 
     def _running_state(self, call_id: str, what: str) -> CallState:
         state = self._state(call_id, what)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from turnstile.generation import NodeRef
 from turnstile.history.digest import Key, weak
 from turnstile.history.node import Node
 
@@ -29,7 +30,8 @@ class PrefixIndex:
     def __init__(self) -> None:
         self._prefixes: dict[Key, Prefix] = {}
         self._minted: dict[str, list[Node]] = {}
-        self._handed_out: dict[Key, set[str]] = {}
+        self._handed_out: dict[Key, list[Node]] = {}
+        self._ranks: dict[NodeRef, int] = {}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PrefixIndex):
@@ -52,7 +54,15 @@ class PrefixIndex:
 
     def heads_of_answer(self, content: Key) -> frozenset[str]:
         """The fingerprints of the heads under which an answer of this weak digest was handed out."""
-        return frozenset(self._handed_out.get(content, ()))
+        return frozenset(node.started.head for node in self._handed_out.get(content, ()))
+
+    def handed_out(self, content: Key) -> Sequence[Node]:
+        """The completions whose answer has this weak digest, in commit order."""
+        return self._handed_out.get(content, ())
+
+    def rank(self, ref: NodeRef) -> int:
+        """How many completions were committed before this one. Raises: KeyError if it is not held."""
+        return self._ranks[ref]
 
     def add(self, node: Node, prompt_keys: Sequence[Key], whole: Key) -> None:
         """Enter a completion.
@@ -71,8 +81,9 @@ class PrefixIndex:
         for call in node.choice.message.calls:
             if call.call_id:
                 self._minted.setdefault(call.call_id, []).append(node)
-        for message in (node.message, node.choice.message):
-            self._handed_out.setdefault(weak(message), set()).add(node.started.head)
+        self._ranks[node.ref] = len(self._ranks)
+        for content in dict.fromkeys((weak(node.message), weak(node.choice.message))):
+            self._handed_out.setdefault(content, []).append(node)
 
     def _at(self, key: Key, node: Node) -> Prefix:
         prefix = self._prefixes.get(key)

@@ -6,22 +6,21 @@ the forest alone: there is no cursor that earlier requests move, so calls of sev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from turnstile.conversation import Call, Ending, Message, Role
-from turnstile.generation import Head, HeldAnswer, Match, Note
+from turnstile.generation import Head, HeldAnswer, Match, Note, Replay, listed
 from turnstile.history.departure import Request, departure
 from turnstile.history.digest import head_key, weak
 from turnstile.history.equality import NO_POSITION, Different, ToolDefaults, compare_answers
 from turnstile.history.forest import Forest
 from turnstile.history.node import Node
 from turnstile.history.recognised import is_named, recognised
+from turnstile.history.replays import Recogniser, replays_of
 from turnstile.history.walk import Walk, walk
 from turnstile.reasons import NoteCode
-
-_LISTED = 3
 
 
 class _Agreement(msgspec.Struct, frozen=True):
@@ -62,6 +61,8 @@ def match(forest: Forest, head: Head, call: Call) -> Match:
     parent = None if choice.agreement is None else choice.agreement.node
     covered_spoken_M = 0 if choice.agreement is None else choice.agreement.length_M
     new_M = _for_rendering(walked, covered_spoken_M, parent)
+    recogniser = Recogniser(forest, head.fingerprint, defaults, None if parent is None else parent.ref)
+    replays = replays_of(recogniser, _answers_behind(walked, covered_spoken_M, call.ending))
     request = Request(forest, head, walked, defaults, parent, covered_spoken_M, choice.incomplete_M)
     return Match(
         parent=None if parent is None else _held_answer(parent),
@@ -70,10 +71,11 @@ def match(forest: Forest, head: Head, call: Call) -> Match:
         departure=departure(request),
         notes=(
             *choice.notes,
-            *_notes_on_new(forest, walked, covered_spoken_M, call.ending),
+            *_notes_on_new(forest, walked, covered_spoken_M, call.ending, replays),
             *_notes_on_ids(call.messages),
-            *_listed({NoteCode.REASONING_RESTORED: known.restored_M} if known.restored_M else {}),
+            *listed({NoteCode.REASONING_RESTORED: known.restored_M} if known.restored_M else {}),
         ),
+        replays=replays,
     )
 
 
@@ -188,20 +190,30 @@ def _notes_on_path(agreement: _Agreement, walked: Walk) -> tuple[Note, ...]:
     as_text = NoteCode.TOOL_JSON_INVALID
     if any(note.code is as_text for note in agreement.node.choice.notes) and not agreement.node.message.calls:
         found[NoteCode.CALL_AS_TEXT] = [walked.origins_M[agreement.length_M - 1]]
-    return _listed(found)
+    return listed(found)
 
 
-def _notes_on_new(forest: Forest, walked: Walk, covered_spoken_M: int, ending: Ending) -> tuple[Note, ...]:
+def _answers_behind(walked: Walk, covered_spoken_M: int, ending: Ending) -> Iterator[tuple[Message, int, int]]:
+    """The assistant messages behind the held prefix, with their places there and in the client's list."""
     last_M = len(walked.spoken_M) - (1 if ending is Ending.CONTINUE else 0)
-    found: dict[NoteCode, list[int]] = {}
     for at in range(covered_spoken_M, last_M):
-        message = walked.spoken_M[at]
-        if message.role is not Role.ASSISTANT:
+        if walked.spoken_M[at].role is Role.ASSISTANT:
+            yield walked.spoken_M[at], at - covered_spoken_M, walked.origins_M[at]
+
+
+def _notes_on_new(
+    forest: Forest, walked: Walk, covered_spoken_M: int, ending: Ending, replays: Sequence[Replay]
+) -> tuple[Note, ...]:
+    """What is rendered as text for certain; planning says what becomes of the answers in `replays`."""
+    told = {replay.index for replay in replays}
+    found: dict[NoteCode, list[int]] = {}
+    for message, at, message_index in _answers_behind(walked, covered_spoken_M, ending):
+        if at in told:
             continue
         was_ours = bool(forest.index.heads_of_answer(weak(message)))
         code = NoteCode.RERENDERED_HISTORY if was_ours else NoteCode.INJECTED_ASSISTANT
-        found.setdefault(code, []).append(walked.origins_M[at])
-    return _listed(found)
+        found.setdefault(code, []).append(message_index)
+    return listed(found)
 
 
 def _notes_on_ids(messages: Sequence[Message]) -> tuple[Note, ...]:
@@ -213,15 +225,4 @@ def _notes_on_ids(messages: Sequence[Message]) -> tuple[Note, ...]:
             if call.call_id and call.call_id in seen:
                 again[at] = None
             seen.add(call.call_id)
-    return _listed({NoteCode.TOOL_ID_DUPLICATE: tuple(again)} if again else {})
-
-
-def _listed(found: Mapping[NoteCode, Sequence[int]]) -> tuple[Note, ...]:
-    """One note a code, so that a long history does not make long records."""
-    return tuple(Note(code, _places(indices)) for code, indices in found.items())
-
-
-def _places(indices: Sequence[int]) -> str:
-    listed = ", ".join(map(str, indices[:_LISTED]))
-    more = len(indices) - _LISTED
-    return f"message {listed}" + (f" and {more} more" if more > 0 else "")
+    return listed({NoteCode.TOOL_ID_DUPLICATE: tuple(again)} if again else {})

@@ -95,6 +95,17 @@ class Chain(msgspec.Struct, frozen=True):
     detail: str
 
 
+class MultiSpliceCheck(msgspec.Struct, frozen=True):
+    """Whether stored ids can be put back into a history that was rewritten."""
+
+    tools: bool
+    """In conversations with tools."""
+    verdict: Verdict
+    """`exact`: the ids are those of a conversation that only grew."""
+    detail: str
+    """Why it is not exact; empty if it is."""
+
+
 class StopToken(msgspec.Struct, frozen=True):
     """A token that ends answers."""
 

@@ -31,7 +31,9 @@ from turnstile.reasons import ForkReason, NoteCode, RootReason
 from turnstile.templates.bodies import Printed, printed_text
 from turnstile.templates.bridge import Bridge, control_text_notes
 from turnstile.templates.fingerprint import head_of
+from turnstile.templates.multisplice import MultiSplice
 from turnstile.templates.proving import proven_bridge
+from turnstile.templates.replaying import notes_on, put_back
 from turnstile.templates.retention import is_rewritten, rewritten
 from turnstile.templates.served import Refusal, Served, leading_system
 from turnstile.templates.whole import whole
@@ -60,6 +62,15 @@ def plan(
         CallerError if tools or template arguments are no JSON objects, or a text has no bytes.
     """
     served = served.for_tools(_tools(call))
+    replayed = put_back(served, match, call, now, retention)
+    if replayed is not None:
+        return _put_back(served, call, match, replayed)
+    prompt = _as_text(served, call, match, now, retention)
+    return msgspec.structs.replace(prompt, notes=(*prompt.notes, *notes_on(match.replays, ())))
+
+
+def _as_text(served: Served, call: Call, match: Match, now: datetime, retention: Retention) -> Prompt:
+    """The prompt with everything behind the parent rendered."""
     held = match.parent
     if held is None:
         return _rendered(served, call, match.new_M, match.departure or Root(RootReason.FIRST_CALL), now)
@@ -74,6 +85,31 @@ def plan(
         note = Note(NoteCode.RERENDERED_HISTORY, f"{built.reason}: {built.detail}")
         return msgspec.structs.replace(prompt, notes=(note, *prompt.notes))
     return _bridged(served, call, held, match, built)
+
+
+def _put_back(served: Served, call: Call, match: Match, found: MultiSplice) -> Prompt:
+    """The prompt with the ids of earlier answers among what is rendered behind the parent."""
+    held = match.parent
+    if held is None:
+        opening, prefill = _opening(served, call, match.new_M, found.bridge.text)
+        prompt = Prompt(
+            head=head_of_call(served, call, match.new_M),
+            parent=None,
+            held_T=NO_IDS,
+            added_A=found.bridge.added_A,
+            added_segments=found.bridge.segments,
+            history=match.departure or Root(RootReason.FIRST_CALL),
+            opening=opening,
+            prefill=prefill,
+            notes=found.bridge.notes,
+        )
+    else:
+        prompt = _bridged(served, call, held, match, found.bridge)
+    return msgspec.structs.replace(
+        prompt,
+        notes=(*prompt.notes, *notes_on(match.replays, found.replayed)),
+        replayed=tuple(replay.ref for replay in found.replayed),
+    )
 
 
 def head_of_call(served: Served, call: Call, messages: tuple[Message, ...]) -> Head:

@@ -89,6 +89,7 @@ class Closing(msgspec.Struct, frozen=True):
 
 ClosingKey: TypeAlias = tuple[Mode, tuple[str, ...], tuple[JsonText, ...], JsonText, bool]
 _CLOSINGS_KEPT = 1024
+_KINDS_CHECKED = 64
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -111,6 +112,7 @@ class Served:
     _closings: dict[ClosingKey, Closing | Refusal] = dataclasses.field(
         default_factory=dict[ClosingKey, Closing | Refusal], repr=False
     )
+    _puts_back: dict[str, bool] = dataclasses.field(default_factory=dict[str, bool], repr=False)
 
     def for_tools(self, tools: tuple[JsonText, ...]) -> Served:
         """The model with the template for a request with these tool declarations."""
@@ -131,6 +133,18 @@ class Served:
         """How many patterns of requests are known, with tools and without; see `Proofs.counts`."""
         tools = self.with_tools
         return dict(self.proofs.counts() + (tools.proofs.counts() if tools is not None else Counter()))
+
+    def puts_back(self, kind: str, check: Callable[[], bool]) -> bool:
+        """Whether stored ids may be put back into a rewritten history; checked once for each kind of request.
+
+        False without a check once so many kinds were asked about that a client may be making them up.
+        """
+        known = self._puts_back.get(kind)
+        if known is None:
+            if len(self._puts_back) >= _KINDS_CHECKED:
+                return False
+            known = self._puts_back[kind] = check()
+        return known
 
     def closing(self, key: ClosingKey, compute: Callable[[], Closing | Refusal]) -> Closing | Refusal:
         """A closing that does not depend on history, computed once."""

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import msgspec
 
-from turnstile.tokens import NO_IDS, IdRun
+from turnstile.tokens import NO_IDS, IdRun, SegmentKind
 from turnstile.trajectory.shapes import CallInfo, Rollout, SamplingInfo, Sequence
 from turnstile.trajectory.violation import Fault
 
@@ -72,7 +72,22 @@ class CallChecks:
                 message = f"call {call.call_id} does not extend its parent"
                 yield Fault("E405", message, at, completion.start)
             before.append(completion.call)
+        yield from self._check_replayed(sequence, at)
         yield from self._check_leaf(sequence, at)
+
+    def _check_replayed(self, sequence: Sequence, at: int) -> Iterator[Fault]:
+        """E402 for ids that were put back: all that the call sampled, or the beginning of it."""
+        for segment in sequence.segments:
+            if segment.kind != SegmentKind.REPLAYED or segment.call is None:
+                continue
+            call = self._rollout.calls[segment.call]
+            ids = sequence.token_ids.slice(segment.start, segment.end)
+            whole = self._owned.get(segment.call)
+            is_part = whole is None or (len(ids) < len(whole) and whole.startswith(ids))
+            is_longer = call.complete and len(ids) > call.usage.completion_tokens
+            if ids.sha256() != call.completion_sha256 and (not is_part or is_longer):
+                message = f"replayed ids of call {call.call_id} differ from what was sampled"
+                yield Fault("E402", message, at, segment.start)
 
     def _is_cut(self, completion: Completion, ids: IdRun, at: int) -> bool:
         """Whether a stop token was put in the place of the completion's last ids, which stand in its own sequence."""

@@ -72,10 +72,11 @@ class Fates:
         """Completions that nobody consumed.
 
         An answer whose last byte was not delivered counts as consumed once a repeat of the request was given it,
-        or a later call builds on it. Of several choices, those that were not continued are unselected as soon as
-        one was; if none was, nothing tells which the client used, and all are kept.
+        or a later call builds on it or brings it back. Of several choices, those that were not continued are
+        unselected as soon as one was; if none was, nothing tells which the client used, and all are kept.
         """
-        continued = {state.started.parent for state in self._forest.calls.values()}
+        started = [state.started for state in self._forest.calls.values()]
+        continued = {each.parent for each in started} | {ref for each in started for ref in each.replayed}
         reasons: dict[NodeRef, DiscardReason] = {}
         for state in self._forest.calls.values():
             refs = [NodeRef(state.started.call_id, choice.choice) for choice in _choices(state)]

@@ -7,9 +7,9 @@ from typing import assert_never
 
 import msgspec
 
-from turnstile.generation import Finish
+from turnstile.generation import Finish, NodeRef
 from turnstile.history.forest import Node
-from turnstile.journal import SampledChoice
+from turnstile.journal import CallStarted, SampledChoice
 from turnstile.reasons import MaskReason
 from turnstile.tokens import LogprobRun, SegmentKind
 from turnstile.trajectory.fates import Fates
@@ -22,7 +22,9 @@ class Piece(msgspec.Struct, frozen=True):
     length: int
     kind: SegmentKind
     node: Node | None = None
-    """The completion that drew them."""
+    """The completion that drew them, under this very prefix."""
+    replayed: NodeRef | None = None
+    """The completion that drew them under another prefix."""
 
 
 def path_pieces(leaf: Node) -> list[Piece]:
@@ -31,10 +33,17 @@ def path_pieces(leaf: Node) -> list[Piece]:
     length = 0
     for node in leaf.path():
         _cut(pieces, length - node.started.held_length)
-        pieces += [Piece(added.end - added.start, added.kind) for added in node.started.added_segments]
+        pieces += _added(node.started)
         pieces.append(Piece(len(node.choice.ids_S), SegmentKind.SAMPLED, node))
         length = node.length
     return _merged(piece for piece in pieces if piece.length)
+
+
+def _added(started: CallStarted) -> Iterator[Piece]:
+    replayed = iter(started.replayed)
+    for added in started.added_segments:
+        ref = next(replayed) if added.kind is SegmentKind.REPLAYED else None
+        yield Piece(added.end - added.start, added.kind, replayed=ref)
 
 
 def _cut(pieces: list[Piece], surplus: int) -> None:
@@ -50,13 +59,15 @@ def _merged(pieces: Iterator[Piece]) -> list[Piece]:
     """Pieces as the format names them, equal neighbours joined.
 
     `prompt` and `observation` say whether something was sampled before, which only the whole path knows. Text that
-    was rendered from an earlier answer names no completion in the journal, so it is what it is here: context.
+    was rendered from an earlier answer names no completion in the journal, so it is what it is here: context. Ids
+    that were put back name theirs.
     """
     merged: list[Piece] = []
     context = SegmentKind.PROMPT
     for piece in pieces:
         if piece.node is not None:
             context = SegmentKind.OBSERVATION
+        if piece.node is not None or piece.replayed is not None:
             merged.append(piece)
             continue
         kind = SegmentKind.SCAFFOLD if piece.kind is SegmentKind.SCAFFOLD else context
@@ -72,7 +83,8 @@ def segments_of(pieces: list[Piece], index: int, fates: Fates) -> Iterator[Seque
     at = 0
     for piece in pieces:
         if piece.node is None:
-            yield SequenceSegment(start=at, end=at + piece.length, kind=piece.kind.value)
+            call = None if piece.replayed is None else fates.line_of[piece.replayed]
+            yield SequenceSegment(start=at, end=at + piece.length, kind=piece.kind.value, call=call)
         else:
             yield from _sampled(piece, piece.node, at, _mask(piece.node, index, fates), fates)
         at += piece.length
