@@ -59,7 +59,7 @@ def _with_pieces(forest: Forest, messages: Sequence[Message], pieces: Sequence[A
         added = None if node is None else _with_piece(whole[piece.index_M], node.message, piece)
         if added is None:
             raise CallerError(
-                f"A stored answer `{_shown(piece.answer_id)}` with the item that `input` refers to is not in this rollout",
+                f"`input` refers to an item of answer `{_shown(piece.answer_id)}`, which is not stored in this rollout",
                 "Send the item itself",
                 code="item_not_found",
                 param="input",

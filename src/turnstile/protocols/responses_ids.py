@@ -25,6 +25,9 @@ class ItemKind(enum.StrEnum):
     """A custom call whose arguments were not the object that was asked for: its input is what the model wrote."""
 
 
+_KINDS = {kind.value: kind for kind in ItemKind}
+
+
 class ItemId(msgspec.Struct, frozen=True):
     """An item of an answer."""
 
@@ -49,8 +52,9 @@ def answer_id_of(response: str) -> str:
 
 def item_id_of(text: str | None) -> ItemId | None:
     """An item id that was minted here; None for any other text."""
-    kind, _, rest = (text or "").partition("_")
+    word, _, rest = (text or "").partition("_")
+    kind = _KINDS.get(word)
     answer_id, _, at = rest.rpartition("-")
-    if kind not in ItemKind or not answer_id or not (at.isascii() and at.isdecimal() and len(at) <= _MOST_DIGITS):
+    if kind is None or not answer_id or not (at.isascii() and at.isdecimal() and len(at) <= _MOST_DIGITS):
         return None
-    return ItemId(answer_id, ItemKind(kind), int(at))
+    return ItemId(answer_id, kind, int(at))
