@@ -47,3 +47,10 @@ def test_what_is_remembered_changes_no_match(dialogue):
     respelled(dialogue).sampled("c ").edit(3, text="c").user("d")
     before = match(Forest.of(dialogue.records), dialogue.head, dialogue.call)
     assert [dialogue.match(), dialogue.match()] == [before, before]
+
+
+def test_what_was_overlooked_in_an_answer_that_the_client_wrote_is_remembered_too(dialogue):
+    dialogue.user("a").assistant(" b ").user("c").sampled("d").edit(1, text="b").user("e")
+    before = match(Forest.of(dialogue.records), dialogue.head, dialogue.call)
+    assert [(note.code, note.detail) for note in before.notes] == [("normalised:parser_trim", "message 1")]
+    assert [dialogue.match(), dialogue.match()] == [before, before]

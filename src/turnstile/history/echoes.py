@@ -35,6 +35,8 @@ class Echo(msgspec.Struct, frozen=True):
     answer: Message
     verdict: Same
     """What the answer was found to be, compared with the one that was handed out."""
+    own_forgiven: tuple[tuple[int, NoteCode], ...] = ()
+    """The same of the answers in `own_M` that the client wrote: index behind the message before them, and what."""
 
 
 class Echoes:
@@ -58,7 +60,10 @@ class Echoes:
             answer = spoken_M[at] if has_answer else node.message
             if tuple(spoken_M[start:at]) != node.own_M or answer != node.message:
                 self._echoes[node.ref] = Echo(
-                    tuple(spoken_M[_before(start) : at]), answer, Same(codes.get(at, ()) if has_answer else ())
+                    tuple(spoken_M[_before(start) : at]),
+                    answer,
+                    Same(codes.get(at, ()) if has_answer else ()),
+                    tuple((own - start, code) for own in range(start, at) for code in codes.get(own, ())),
                 )
 
     def verdict(self, node: Node, sent: Message) -> Same | None:
@@ -85,13 +90,12 @@ class Echoes:
                 if verdict is None:
                     return None
                 forgiven += ((at, code) for code in verdict.forgiven)
-            if messages[start:at] != node.own_M and not self._is_echo(node, messages[_before(start) : at]):
-                return None
+            if messages[start:at] != node.own_M:
+                echo = self._echoes.get(node.ref)
+                if echo is None or echo.own_M != messages[_before(start) : at]:
+                    return None
+                forgiven += ((start + offset, code) for offset, code in echo.own_forgiven)
         return tuple(forgiven)
-
-    def _is_echo(self, node: Node, own_M: Sequence[Message]) -> bool:
-        echo = self._echoes.get(node.ref)
-        return echo is not None and echo.own_M == own_M
 
 
 def _before(start: int) -> int:
