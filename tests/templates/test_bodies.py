@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnstile.conversation import Ending, Message, Role, Text
-from turnstile.templates.bodies import Body, Framed, bodies_in, framed, kinds, survives, unmistakable
+from turnstile.conversation import Ending, Image, Message, Role, Text
+from turnstile.templates.bodies import Body, Framed, bodies_in, framed, kinds, printed_texts, survives, unmistakable
 from turnstile.templates.render import ContentForm, MessageForm
 from turnstile.templates.sentinel import Markers
 from turnstile.tokens import SegmentKind
@@ -79,13 +79,24 @@ def test_every_text_but_that_of_a_message_to_be_continued_is_framed() -> None:
     assert framed((user, thinking, empty, begun), Ending.CONTINUE, MARKERS, FORM) == Framed(
         messages=(
             Message(role=Role.USER, parts=(Text(FIRST),)),
-            Message(role=Role.ASSISTANT, parts=(Text(SECOND),), reasoning=MARKERS.body(3)),
+            Message(role=Role.ASSISTANT, parts=(Text(MARKERS.body(1)),), reasoning=SECOND),
             empty,
             begun,
         ),
-        texts={FIRST: "a\nb", SECOND: "c", MARKERS.body(3): "d"},
-        contents={FIRST: 0, SECOND: 1},
+        texts={FIRST: "a\nb", MARKERS.body(1): "c", SECOND: "d"},
+        contents={FIRST: 0, MARKERS.body(1): 1},
     )
+
+
+def test_texts_beside_an_image_are_framed_one_by_one_and_the_image_stays() -> None:
+    image = Image("00" * 32, "image/png")
+    user = Message(role=Role.USER, parts=(Text("a"), image, Text("b")))
+    assert framed((user,), Ending.ANSWER, MARKERS, FORM) == Framed(
+        messages=(Message(role=Role.USER, parts=(Text(FIRST), image, Text(MARKERS.body(1)))),),
+        texts={FIRST: "a", MARKERS.body(1): "b"},
+        contents={FIRST: 0, MARKERS.body(1): 0},
+    )
+    assert printed_texts(user, FORM) == ("a", "b")
 
 
 def test_parts_that_are_printed_one_by_one_have_nothing_between_them() -> None:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from turnstile.conversation import Role
 from turnstile.templates.facts import Served, TemplateFacts, infer_stop_ids, probe, serve
 from turnstile.templates.files import ModelFiles, ModelFilesError, StopSource, StopToken
 from turnstile.templates.render import ArgumentsForm, ContentForm, MessageForm, Template
-from turnstile.templates.served import Mode, StopClass
+from turnstile.templates.served import ImageFacts, Mode, StopClass
 
 QWEN3 = TemplateFacts(
     form=MessageForm(ArgumentsForm.OBJECT, "reasoning_content", "\n", ContentForm.STRING),
@@ -28,6 +29,7 @@ FACTS = {
         QWEN3,
         form=msgspec.structs.replace(QWEN3.form, joiner=""),
         reasoning_opener="<|im_start|>assistant\n<think>\n",
+        images=ImageFacts("<|image_pad|>", 248056, frozenset({Role.USER, Role.TOOL, Role.ASSISTANT})),
     ),
     "llama3.1": TemplateFacts(
         form=PLAIN_FORM,
@@ -74,6 +76,7 @@ FACTS = {
         content_close="<turn|>",
         reasoning_close="\n<channel|><turn|>",
         reasoning_opener="<|channel>thought\n",
+        images=ImageFacts("<|image|>", 258880, frozenset({Role.USER, Role.TOOL, Role.ASSISTANT})),
     ),
     "smollm2": TemplateFacts(
         form=PLAIN_FORM,

@@ -24,7 +24,7 @@ from turnstile.templates.certificate import Certificate, CertificateClass, Chain
 from turnstile.templates.certify import ShowStep, Step
 from turnstile.templates.facts import serve
 from turnstile.templates.files import ModelFiles, ModelFilesError
-from turnstile.templates.shapes import SHAPES, Group
+from turnstile.templates.shapes import ALL_SHAPES, Group
 from turnstile.templates.tokenizer import Tokenizer
 
 _COLOURS = {
@@ -158,11 +158,12 @@ def _table(certificate: Certificate) -> Table:
     table = Table("request", "splice", "the template, later", box=None, pad_edge=False, padding=(0, 3, 0, 0))
     verdicts = {each.shape: each for each in certificate.shapes}
     for group in Group:
-        table.add_row(f"[bold]{group}[/]")
-        for shape in SHAPES:
-            if shape.group is group:
-                verdict = verdicts[shape.name]
-                table.add_row(f"  {shape.says}", _VERDICTS[verdict.verdict], _later(verdict))
+        checked = [shape for shape in ALL_SHAPES if shape.group is group and shape.name in verdicts]
+        if checked:
+            table.add_row(f"[bold]{group}[/]")
+        for shape in checked:
+            verdict = verdicts[shape.name]
+            table.add_row(f"  {shape.says}", _VERDICTS[verdict.verdict], _later(verdict))
     return table
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from turnstile.templates.certificate import Certificate, CertificateClass, Chain, ChainOutcome, Fate, Verdict
 from turnstile.templates.served import StopClass
-from turnstile.templates.shapes import SHAPES
+from turnstile.templates.shapes import ALL_SHAPES
 
 
 class Topic(enum.StrEnum):
@@ -71,7 +71,7 @@ _TRAINING = {
     ),
 }
 
-_SAYS = {shape.name: shape.says for shape in SHAPES}
+_SAYS = {shape.name: shape.says for shape in ALL_SHAPES}
 _LOST_TOOLS = "The template does not print tools: requests with tools are refused."
 _LOST_CALLS = "Tool calls are not printed: a model cannot see in its history what it called."
 _LOST_RESULTS = "Tool results are not printed: a model never sees what a tool answered."

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import functools
 import html
+import itertools
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 import msgspec
 
-from turnstile.conversation import Ending, Message, Text
+from turnstile.conversation import Ending, Message, Part, Text
 from turnstile.templates.render import ContentForm, MessageForm, joined_text
 from turnstile.templates.sentinel import Markers
 from turnstile.tokens import SegmentKind
 
 _PROOF_CHARS = 16
 _UNMISTAKABLE_CHARS = 64
-_REASONING = 1
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -47,19 +47,45 @@ def framed(new_M: tuple[Message, ...], ending: Ending, markers: Markers, form: M
     texts: dict[str, str] = {}
     contents: dict[str, int] = {}
     messages: list[Message] = []
+    fresh = map(markers.body, itertools.count())
     observed = len(new_M) - (1 if ending is Ending.CONTINUE else 0)
     for at, message in enumerate(new_M):
         changed = message
-        if at < observed and (text := printed_text(message, form)):
-            marker = markers.body(2 * at)
-            texts[marker], contents[marker] = text, at
-            changed = msgspec.structs.replace(changed, parts=(Text(marker),))
+        if at < observed:
+            parts, said = _marked(message, form, fresh)
+            texts |= said
+            contents |= dict.fromkeys(said, at)
+            changed = msgspec.structs.replace(changed, parts=parts)
         if at < observed and message.reasoning:
-            marker = markers.body(2 * at + _REASONING)
+            marker = next(fresh)
             texts[marker] = message.reasoning
             changed = msgspec.structs.replace(changed, reasoning=marker)
         messages.append(changed)
     return Framed(tuple(messages), texts, contents)
+
+
+def _marked(message: Message, form: MessageForm, fresh: Iterator[str]) -> tuple[tuple[Part, ...], dict[str, str]]:
+    """A message's parts with a marker for each text that a template prints in one piece, and those texts."""
+    if not message.images:
+        text = printed_text(message, form)
+        marker = next(fresh) if text else ""
+        return ((Text(marker),), {marker: text}) if text else (message.parts, {})
+    parts: list[Part] = []
+    said: dict[str, str] = {}
+    for part in message.parts:
+        if isinstance(part, Text) and part.text:
+            said[marker := next(fresh)] = part.text
+            parts.append(Text(marker))
+        else:
+            parts.append(part)
+    return tuple(parts), said
+
+
+def printed_texts(message: Message, form: MessageForm) -> tuple[str, ...]:
+    """The texts of a message that a template prints in one piece each: all as one, or each beside its images."""
+    if message.images:
+        return tuple(part.text for part in message.parts if isinstance(part, Text))
+    return (printed_text(message, form),)
 
 
 def printed_text(message: Message, form: MessageForm) -> str:

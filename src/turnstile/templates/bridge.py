@@ -17,6 +17,7 @@ from turnstile.generation import BridgeKind, Cut, HeldAnswer, Note
 from turnstile.reasons import NoteCode
 from turnstile.templates.bodies import Body, Framed, bodies_in, framed, kinds, survives, unmistakable
 from turnstile.templates.closing import join_to
+from turnstile.templates.images import with_placeholders
 from turnstile.templates.sentinel import (
     Boundary,
     Markers,
@@ -144,7 +145,7 @@ def _built(
     frame = framed(crossing.ahead.new_M, crossing.ahead.ending, crossing.ahead.markers, crossing.served.facts.form)
     bodies = _bodies(crossing, past_M, boundary, mode, frame)
     join = join_to(crossing.served, crossing.scene, crossing.held, boundary, mode)
-    pieces = kinds(new.offsets_A[join.skipped_A :], bodies)
+    pieces = kinds(new.offsets_A[join.skipped_A :], with_placeholders(crossing.served, new, bodies))
     return Bridge(
         kind=kind,
         kept_T=join.kept_T,

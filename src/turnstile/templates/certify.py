@@ -21,7 +21,7 @@ from turnstile.templates.certificate import (
     class_of,
 )
 from turnstile.templates.checks_chain import check_chain
-from turnstile.templates.checks_shapes import check_repeats, check_shape, probe_texts
+from turnstile.templates.checks_shapes import check_repeats, check_shape, probe_texts, shapes_of
 from turnstile.templates.checks_text import check_fates, check_order, check_renders
 from turnstile.templates.checks_tokens import (
     EngineTokenize,
@@ -33,10 +33,9 @@ from turnstile.templates.checks_tokens import (
     normalised,
 )
 from turnstile.templates.served import Served
-from turnstile.templates.shapes import SHAPES
 
 _THINKING = "The next file may say more."
-_STEPS = len(SHAPES) + 3
+_OTHER_STEPS = 3
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -78,11 +77,12 @@ def certify(
     problem = _problem(served, stop_tokens)
     shapes = () if problem else tuple(_shapes(served, kwargs, show))
     problem = problem or _no_plain_turn(shapes)
-    show(Step(len(SHAPES), _STEPS, "16 turns"))
+    count = len(shapes_of(served))
+    show(Step(count, count + _OTHER_STEPS, "16 turns"))
     chains = () if problem else tuple(check_chain(served, kwargs, thinking) for thinking in _thinking(served))
-    show(Step(len(SHAPES) + 1, _STEPS, "other pasts"))
+    show(Step(count + 1, count + _OTHER_STEPS, "other pasts"))
     repeats = () if problem else check_repeats(served, kwargs)
-    show(Step(len(SHAPES) + 2, _STEPS, "losses and order"))
+    show(Step(count + 2, count + _OTHER_STEPS, "losses and order"))
     form = served.facts.form
     return Certificate(
         version=VERSION,
@@ -122,8 +122,9 @@ def _problem(served: Served, stop_tokens: tuple[StopToken, ...]) -> str:
 
 
 def _shapes(served: Served, kwargs: JsonText, show: ShowStep) -> Iterator[ShapeVerdict]:
-    for at, shape in enumerate(SHAPES):
-        show(Step(at, _STEPS, shape.says))
+    shapes = shapes_of(served)
+    for at, shape in enumerate(shapes):
+        show(Step(at, len(shapes) + _OTHER_STEPS, shape.says))
         yield check_shape(served, shape, kwargs)
 
 

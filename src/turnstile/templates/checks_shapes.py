@@ -16,10 +16,11 @@ from turnstile.generation import Cut, HeldAnswer, NodeRef
 from turnstile.reasons import NoteCode
 from turnstile.templates.bridge import Bridge, Crossing, history_bridge, sentinel_bridge
 from turnstile.templates.certificate import Repeat, ShapeVerdict, Verdict
+from turnstile.templates.images import first_unprinted
 from turnstile.templates.render import GenerationPrompt, TemplateFailed
 from turnstile.templates.sentinel import closing, cut, left_open, small_past, tail
 from turnstile.templates.served import Mode, Refusal, Scene, Served, StopClass, render
-from turnstile.templates.shapes import PASTS, RARE, REPEATED, SHAPES, Shape, without_calls
+from turnstile.templates.shapes import ALL_SHAPES, PASTS, RARE, REPEATED, SHAPES, Shape, without_calls
 from turnstile.tokens import IdRun
 
 NOW = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
@@ -55,6 +56,8 @@ def check_shape(served: Served, shape: Shape, kwargs: JsonText) -> ShapeVerdict:
     """One shape's splice against the whole render."""
     served = served.for_tools(tuple(tool.declaration for tool in shape.tools))
     shape = shape_for(served, shape)
+    if first_unprinted(served, shape.call(kwargs).messages) is not None:
+        return _unprinted(shape)
     whole = whole_render(served, shape, kwargs)
     crossing = _crossing(served, shape, whole, kwargs)
     small = sentinel_bridge(crossing)
@@ -71,6 +74,23 @@ def check_shape(served: Served, shape: Shape, kwargs: JsonText) -> ShapeVerdict:
     )
 
 
+def _unprinted(shape: Shape) -> ShapeVerdict:
+    return ShapeVerdict(
+        shape=shape.name,
+        verdict=Verdict.REFUSED,
+        mode="",
+        stability="unknown",
+        renders=False,
+        lost=False,
+        detail="The template does not print an image in such a message",
+    )
+
+
+def shapes_of(served: Served) -> tuple[Shape, ...]:
+    """The shapes that are checked for a template."""
+    return SHAPES if served.facts.images is None else ALL_SHAPES
+
+
 def check_repeats(served: Served, kwargs: JsonText) -> tuple[Repeat, ...]:
     """The commonest shapes behind other pasts than their own."""
     return tuple(
@@ -84,7 +104,7 @@ def check_repeats(served: Served, kwargs: JsonText) -> tuple[Repeat, ...]:
 
 def probe_texts(served: Served, kwargs: JsonText) -> Iterable[str]:
     """All whole renders of the shapes that the template takes."""
-    for shape in SHAPES:
+    for shape in shapes_of(served):
         model = served.for_tools(tuple(tool.declaration for tool in shape.tools))
         whole = whole_render(model, shape_for(model, shape), kwargs)
         if isinstance(whole, WholeRender):

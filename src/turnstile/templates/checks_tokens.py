@@ -13,7 +13,7 @@ from turnstile.templates.certificate import Parity, StopToken
 from turnstile.templates.checks_shapes import NOW
 from turnstile.templates.render import RenderRequest, TemplateFailed
 from turnstile.templates.served import Served
-from turnstile.templates.shapes import PAST, SHAPES
+from turnstile.templates.shapes import ALL_SHAPES, PAST, SHAPES
 from turnstile.tokens import IdRun, first_difference
 
 FastEncode: TypeAlias = Callable[[str], Sequence[int]]
@@ -100,7 +100,7 @@ def _same_texts(served: Served, render: FastRender | None) -> Parity:
 
 
 def _requests(served: Served) -> Iterator[RenderRequest]:
-    for shape in SHAPES:
+    for shape in SHAPES if served.facts.images is None else ALL_SHAPES:
         tools = tuple(tool.declaration for tool in shape.tools)
         messages = (*shape.history_M, shape.answer, *shape.new_M)
         yield RenderRequest(messages=messages, tools=tools, now=NOW, form=served.facts.form)

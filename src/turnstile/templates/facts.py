@@ -13,6 +13,7 @@ import msgspec
 from turnstile.conversation import Ending, JsonText, Message, Role, Text, ToolCall
 from turnstile.templates.closing import END_OF_REASONING, reasoning_close
 from turnstile.templates.files import ModelFiles, ModelFilesError, StopSource
+from turnstile.templates.images import probe_images
 from turnstile.templates.render import (
     ArgumentsForm,
     ContentForm,
@@ -168,13 +169,15 @@ def _reasoning_close(draft: Served, terminators: frozenset[int], ending: str) ->
 
 def _draft(template: Template, tokenizer: Tokenizer, stop_ids: frozenset[int]) -> Served:
     arguments, drops_calls = _arguments_form(template)
+    form = MessageForm(
+        arguments=arguments,
+        reasoning_field=_reasoning_field(template),
+        joiner=_joiner(template),
+        content=_content_form(template),
+    )
+    image_type, images = probe_images(tokenizer, form, lambda messages, shaped: _text(template, messages, shaped))
     facts = TemplateFacts(
-        form=MessageForm(
-            arguments=arguments,
-            reasoning_field=_reasoning_field(template),
-            joiner=_joiner(template),
-            content=_content_form(template),
-        ),
+        form=msgspec.structs.replace(form, image_type=image_type),
         stop_class=StopClass.NONE,
         drops_calls=drops_calls,
         drops_tools=_drops_tools(template),
@@ -182,6 +185,7 @@ def _draft(template: Template, tokenizer: Tokenizer, stop_ids: frozenset[int]) -
         content_close="",
         reasoning_close="",
         reasoning_opener="",
+        images=images,
     )
     return Served("", tokenizer, template, facts, stop_ids)
 

@@ -28,9 +28,10 @@ from turnstile.generation import (
     Spliced,
 )
 from turnstile.reasons import ForkReason, NoteCode, RootReason
-from turnstile.templates.bodies import Printed, printed_text
+from turnstile.templates.bodies import Printed, printed_texts
 from turnstile.templates.bridge import Bridge, control_text_notes
 from turnstile.templates.fingerprint import head_of
+from turnstile.templates.images import counted, miscount, refuse_miscounted, refuse_unprinted
 from turnstile.templates.multisplice import MultiSplice
 from turnstile.templates.proving import proven_bridge
 from turnstile.templates.replaying import notes_on, put_back
@@ -40,9 +41,7 @@ from turnstile.templates.whole import whole
 from turnstile.tokens import NO_IDS
 
 
-def plan(
-    served: Served, call: Call, match: Match, now: datetime, retention: Retention = Retention.RETAIN
-) -> Prompt:
+def plan(served: Served, call: Call, match: Match, now: datetime, retention: Retention = Retention.RETAIN) -> Prompt:
     """The prompt for a call.
 
     Safe to run in a thread. `ids_T` starts with all the parent's ids, except where `history` is forked because a
@@ -59,11 +58,14 @@ def plan(
     Returns: the prompt; its notes are those of planning alone, `match.notes` are not repeated.
 
     Raises: CallerError `render_failed` if the whole conversation has to be rendered and the template raises, and
-        CallerError if tools or template arguments are no JSON objects, or a text has no bytes.
+        CallerError if tools or template arguments are no JSON objects, or a text has no bytes; CallerError
+        `images_not_supported` if the template has no place for an image, and CallerError if a text of the
+        conversation would be taken for one.
     """
     served = served.for_tools(_tools(call))
+    refuse_unprinted(served, _conversation(match))
     replayed = put_back(served, match, call, now, retention)
-    if replayed is not None:
+    if replayed is not None and not miscount(served, match.parent, replayed.bridge, match.new_M):
         return _put_back(served, call, match, replayed)
     prompt = _as_text(served, call, match, now, retention)
     return msgspec.structs.replace(prompt, notes=(*prompt.notes, *notes_on(match.replays, ())))
@@ -78,10 +80,10 @@ def _as_text(served: Served, call: Call, match: Match, now: datetime, retention:
         return _continued(served, call, held, match)
     if is_rewritten(served, held, match.new_M, call, retention):
         return _rewritten(served, call, held, match, now)
-    built = proven_bridge(served, held, match.new_M, call, now)
+    built = counted(served, held, proven_bridge(served, held, match.new_M, call, now), match.new_M)
     if isinstance(built, Refusal):
         history = match.departure or Rerendered(built.reason, built.detail)
-        prompt = _rendered(served, call, (*held.history_M, held.message, *match.new_M), history, now)
+        prompt = _rendered(served, call, _conversation(match), history, now)
         note = Note(NoteCode.RERENDERED_HISTORY, f"{built.reason}: {built.detail}")
         return msgspec.structs.replace(prompt, notes=(note, *prompt.notes))
     return _bridged(served, call, held, match, built)
@@ -125,6 +127,12 @@ def head_of_call(served: Served, call: Call, messages: tuple[Message, ...]) -> H
     )
 
 
+def _conversation(match: Match) -> tuple[Message, ...]:
+    """All messages of a request, the held ones as they were handed out."""
+    held = match.parent
+    return match.new_M if held is None else (*held.history_M, held.message, *match.new_M)
+
+
 def _tools(call: Call) -> tuple[str, ...]:
     return tuple(tool.declaration for tool in call.tools)
 
@@ -150,8 +158,9 @@ def _bridged(served: Served, call: Call, held: HeldAnswer, match: Match, built: 
 
 def _rewritten(served: Served, call: Call, held: HeldAnswer, match: Match, now: datetime) -> Prompt:
     """What the template writes of the whole conversation, behind the held ids with which it begins."""
-    whole_M = (*held.history_M, held.message, *match.new_M)
+    whole_M = _conversation(match)
     found = rewritten(served, held, call, now, whole_M)
+    refuse_miscounted(served, whole_M, held.held_T.slice(0, found.kept_T) + found.added_A)
     segments = found.segments
     if found.kept_T == len(held.held_T):
         # A bridge with the same ids knows better what each of them is.
@@ -178,6 +187,7 @@ def _rewritten(served: Served, call: Call, held: HeldAnswer, match: Match, now: 
 
 def _rendered(served: Served, call: Call, messages: tuple[Message, ...], history: History, now: datetime) -> Prompt:
     rendered = whole(served, messages, call, now)
+    refuse_miscounted(served, messages, rendered.ids_A)
     opening, prefill = _opening(served, call, messages, rendered.text)
     return Prompt(
         head=head_of_call(served, call, messages),
@@ -196,8 +206,8 @@ def _lost_texts(served: Served, messages: tuple[Message, ...], rendered: str) ->
     """A note for each message whose text the template leaves out of a whole render."""
     printed = Printed(rendered)
     for at, message in enumerate(messages):
-        text = printed_text(message, served.facts.form)
-        if text.strip() and not printed.has(text):
+        texts = printed_texts(message, served.facts.form)
+        if any(text.strip() and not printed.has(text) for text in texts):
             yield Note(NoteCode.CONTENT_LOST, f"message {at} ({message.role})")
 
 

@@ -21,12 +21,12 @@ from turnstile.templates.certificate import Certificate, CertificateClass, Shape
 from turnstile.templates.checks_shapes import shape_for
 from turnstile.templates.proofs import Pattern, Proof, Verdict, pattern_of
 from turnstile.templates.served import Refusal, Served
-from turnstile.templates.shapes import PASTS, SHAPES, Shape
+from turnstile.templates.shapes import ALL_SHAPES, PASTS, Shape
 from turnstile.tokens import NO_IDS
 
 log = logging.getLogger("turnstile.templates")
 
-_SHAPES = {shape.name: shape for shape in SHAPES}
+_SHAPES = {shape.name: shape for shape in ALL_SHAPES}
 
 
 def proven_bridge(

@@ -57,6 +57,15 @@ class ContentForm(enum.Enum):
     """As a list of `{"type": "text", "text": ...}`."""
 
 
+class ImageType(enum.StrEnum):
+    """Under which type a template looks for an image among the parts of a message."""
+
+    IMAGE = "image"
+    """As transformers, vLLM and SGLang write it."""
+    IMAGE_URL = "image_url"
+    """As clients write it."""
+
+
 class MessageForm(msgspec.Struct, frozen=True):
     """How messages are written for one template. Probed, not guessed."""
 
@@ -66,6 +75,8 @@ class MessageForm(msgspec.Struct, frozen=True):
     joiner: str = "\n"
     """Between text parts that become one string; vLLM's choice."""
     content: ContentForm = ContentForm.STRING
+    """Of messages without images; a message with one is always a list of parts."""
+    image_type: ImageType = ImageType.IMAGE
 
 
 class RenderRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,17 +220,17 @@ def _content(message: Message, form: MessageForm) -> str | list[dict[str, str]]:
         case ContentForm.STRING if not message.images:
             return joined_text(message, form.joiner)
         case ContentForm.STRING | ContentForm.PARTS:
-            return [_part(part) for part in message.parts]
+            return [_part(part, form) for part in message.parts]
         case _:
             assert_never(form.content)
 
 
-def _part(part: Part) -> dict[str, str]:
+def _part(part: Part, form: MessageForm) -> dict[str, str]:
     match part:
         case Text(text=text):
             return {"type": "text", "text": text}
         case Image():
-            return {"type": "image"}
+            return {"type": form.image_type.value}
 
 
 def _call(call: ToolCall, form: MessageForm) -> dict[str, Any]:

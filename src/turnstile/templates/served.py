@@ -42,6 +42,16 @@ class StopClass(enum.StrEnum):
     """No stop token was found: nothing can be spliced."""
 
 
+class ImageFacts(msgspec.Struct, frozen=True):
+    """How a template prints images."""
+
+    placeholder: str
+    """The text that stands for one, such as `<|image_pad|>`."""
+    placeholder_id: int
+    roles: frozenset[Role]
+    """In whose messages it prints them."""
+
+
 class TemplateFacts(msgspec.Struct, frozen=True):
     """What a few small renders tell about a template, for one set of stop tokens."""
 
@@ -62,6 +72,8 @@ class TemplateFacts(msgspec.Struct, frozen=True):
     """It does not print the tools of a request: the model never learns of them."""
     problem: str = ""
     """Why nothing can be spliced, as a sentence; empty if it can."""
+    images: ImageFacts | None = None
+    """None: it takes none."""
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import enum
 
 import msgspec
 
-from turnstile.conversation import Call, Ending, JsonText, Message, Role, Text, ToolCall, ToolSpec
+from turnstile.conversation import Call, Ending, Image, JsonText, Message, Role, Text, ToolCall, ToolSpec
 from turnstile.generation import Cut
 
 RARE = "qxvornzub"
@@ -28,6 +28,7 @@ class Group(enum.StrEnum):
     DEEP = "later turns"
     PREFILL = "prefill"
     CUT = "cut answers"
+    IMAGES = "images"
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,7 +246,32 @@ SHAPES = (
         cut=Cut.CONTENT,
     ),
 )
-"""All that are checked for the verdict."""
+"""All that are checked for the verdict of a template that takes text only."""
+
+_SHOT = Image("5e" * 32, "image/png")
+_EARLIER_SHOT = Image("5d" * 32, "image/png")
+_SHOWN = Message(role=Role.USER, parts=(Text("Look at this:"), _SHOT, Text("What is it?")))
+_SHOWN_EARLIER = Message(role=Role.USER, parts=(_EARLIER_SHOT, Text("And what is this?")))
+
+IMAGE_SHAPES = (
+    _after_answer("user_image", Group.IMAGES, "a user message with an image", _SHOWN),
+    msgspec.structs.replace(
+        _after_answer("user_image_deep", Group.IMAGES, "the same behind an earlier image", _SHOWN),
+        history_M=(*PAST, said(Role.ASSISTANT, "There are two."), _SHOWN_EARLIER),
+    ),
+    msgspec.structs.replace(
+        _after_call(
+            "tool_image",
+            Group.IMAGES,
+            "a tool result with an image",
+            Message(role=Role.TOOL, parts=(Text("The screen:"), _SHOT), call_id="shapecal0"),
+        ),
+        history_M=(PAST[0], _SHOWN_EARLIER),
+    ),
+)
+"""Those that are checked too for a template that takes images."""
+
+ALL_SHAPES = SHAPES + IMAGE_SHAPES
 
 REPEATED = (_USER_AFTER_ANSWER, _TOOL_RESULT, _THINKING_CALL, _PARALLEL)
 """Those that are checked once more behind other pasts: counters and one-time openers show there."""
