@@ -113,6 +113,12 @@ def wires() -> Any:
 
 
 @pytest.fixture(scope="session")
+def responding() -> Any:
+    """The module with an agent that speaks OpenAI Responses."""
+    return by_path("responding")
+
+
+@pytest.fixture(scope="session")
 def tools_folder(family: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """SmolLM2's tokenizer with the ChatML template that has tools: the smallest model folder that can do everything."""
     folder = tmp_path_factory.mktemp("smollm2-tools")

@@ -55,7 +55,7 @@ def test_where_nothing_answers_the_error_says_so_in_a_dialects_shape(room: Any, 
 @pytest.mark.parametrize(
     ("path", "named"),
     [
-        ("/r/x/v1/responses", "/v1/responses"),
+        ("/r/x/v1/responses/compact", "/v1/responses/compact"),
         ("/v1/messages", "/v1/messages"),
         ("/r/x/v1/messages/count_tokens", "/v1/messages"),
         ("/r/x/v1/completions", "/v1/completions"),
@@ -66,7 +66,7 @@ def test_where_nothing_answers_the_error_says_so_in_a_dialects_shape(room: Any, 
 def test_a_dialect_that_is_not_served_is_named_with_the_one_that_is(room: Any, path: str, named: str) -> None:
     answer = ask(room, "POST", path)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
-    assert answer.json()["error"]["message"] == (f"`{named}` is not served in this version. Use /v1/chat/completions.")
+    assert answer.json()["error"]["message"] == (f"`{named}` is not served in this version. Use /v1/chat/completions or /v1/responses.")
 
 
 def test_the_model_list_begins_no_rollout(room: Any) -> None:

@@ -207,7 +207,7 @@ async def _refuse(_: Request, error: Exception) -> Response:
 
 
 _NOT_SERVED = re.compile(
-    r"(?:/r/[^/]+)?(?P<path>(?:/v1)?/(?:responses|messages|completions|embeddings)|/v1(?:beta)?/models/[^/]+:\w+)(?:/.*)?"
+    r"(?:/r/[^/]+)?(?P<path>(?:/v1)?/(?:responses/\w+|messages|completions|embeddings)|/v1(?:beta)?/models/[^/]+:\w+)(?:/.*)?"
 )
 """Paths of dialects that agents speak and Turnstile does not yet: OpenAI's others, Anthropic's and Gemini's."""
 
@@ -219,7 +219,7 @@ async def _no_route(request: Request, _: Exception) -> Response:
         "Use /r/ROLLOUT_ID/v1/... for agents and /rollouts for their runner",
     )
     if request.method == "POST" and (found := _NOT_SERVED.fullmatch(path)):
-        problem, remedy = f"`{found['path']}` is not served in this version", "Use /v1/chat/completions"
+        problem, remedy = f"`{found['path']}` is not served in this version", "Use /v1/chat/completions or /v1/responses"
     error = CallerError(problem, remedy, code="not_found", status=404)
     return await _refuse(request, error)
 
