@@ -43,9 +43,9 @@ def test_a_difference_shows_the_ids_of_both_sides_below_each_other_in_80_columns
 
 def test_a_program_gets_one_object_a_rollout(run: Callable[..., Any], store: Path) -> None:
     reports = [json.loads(line) for line in run("drift", store, "--json").stdout.splitlines()]
-    assert [(each["rollout_id"], each["prompts"], each["prompts_differing"]) for each in reports] == [
-        ("one", 1, 1),
-        ("two", 1, 1),
+    assert [(each["rollout_id"], each["calls_compared"], each["calls_differing"]) for each in reports] == [
+        ("one", 2, 1),
+        ("two", 2, 1),
     ]
     assert all(0 < each["wrong"] <= each["sampled"] for each in reports)
 
@@ -73,3 +73,34 @@ def test_of_an_empty_store_nothing_is_claimed(run: Callable[..., Any], tmp_path:
     told = run("drift", tmp_path)
     assert (told.exit_code, told.stdout) == (0, f"No rollouts in {tmp_path}.\n")
     assert run("drift", tmp_path, "--json").stdout == ""
+
+
+def rows(run: Callable[..., Any], store: Path, by: str) -> list[Any]:
+    return [json.loads(line) for line in run("drift", store, "--by", by, "--json").stdout.splitlines()]
+
+
+def test_figures_by_call_rollout_group_and_store_add_up_to_each_other(run: Callable[..., Any], store: Path) -> None:
+    calls, rollouts, groups, (whole,) = (rows(run, store, by) for by in ("call", "rollout", "group", "store"))
+    assert [(each["rollout_id"], each["call"]["call_id"], each["call"]["kind"]) for each in calls] == [
+        ("one", "c0", None), ("one", "c1", "retokenization"), ("two", "c0", None), ("two", "c1", "retokenization"),
+    ]  # fmt: skip
+    assert [(each["group_id"], each["rollouts"]) for each in groups] == [("g", 1), ("h", 1)]
+    wrong = whole["figures"]["prompt_wrong"]
+    assert wrong == sum(each["call"]["wrong"] for each in calls) > 0
+    assert wrong == sum(each["prompt_wrong"] for each in rollouts)
+    assert wrong == sum(each["figures"]["prompt_wrong"] for each in groups)
+    assert (whole["rollouts"], whole["figures"]["calls"], whole["figures"]["calls_compared"]) == (2, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("by", "line"),
+    [
+        ("call", r"one +c1 +spliced +\d+ +6 +6 +retokenization +\d+"),
+        ("rollout", r"one +2/2 calls +1 +10 +10 +100\.0% +retokenization 10"),
+        ("group", r"g +2/2 calls +1 +10 +10 +100\.0% +retokenization 10"),
+        ("store", r"Compared: 4 of 4 calls, 2 of 2 sequences, in 2 rollouts\."),
+    ],
+)
+def test_a_person_gets_a_row_for_each(run: Callable[..., Any], store: Path, by: str, line: str) -> None:
+    told = run("drift", store, "--by", by).stdout.splitlines()
+    assert [each for each in told if re.fullmatch(line, each.rstrip())], told

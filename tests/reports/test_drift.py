@@ -9,7 +9,10 @@ import msgspec
 import pytest
 
 from turnstile.conversation import Message, Role, Text, ToolCall
-from turnstile.reports.drift import DriftKind, Told, difference, report
+from turnstile.reports.drift import Comparer, Difference, DriftKind, Figures, Run, RunKind, of_run, total
+from turnstile.reports.drift_cause import Held
+from turnstile.reports.drift_sources import report
+from turnstile.reports.text_client import Conversation
 from turnstile.server.start import read_model_folder
 from turnstile.templates.facts import serve
 from turnstile.templates.render import GenerationPrompt
@@ -26,25 +29,20 @@ def served(tools_folder: Path) -> Served:
     return serve(read_model_folder(tools_folder), model="m", stop_ids=frozenset())
 
 
-def told(served: Served, sampled: IdRun, message: Message, tools: tuple[str, ...] = ()) -> Told:
+def difference(served: Served, run: Run) -> Difference | None:
+    return Comparer().difference(served, run)
+
+
+def told(served: Served, sampled: IdRun, message: Message, tools: tuple[str, ...] = ()) -> Run:
     """A sequence of one turn whose answer was sampled as these ids."""
-    head = "You are a helpful assistant."
-    prompt = served.tokenizer.encode(
-        f"<|im_start|>system\n{head}<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
-    )
-    if tools:
-        prompt = served.tokenizer.encode(render(served, Scene((), tools, "{}", NOW), (HI,), GenerationPrompt.ADD))
+    prompt = served.tokenizer.encode(render(served, Scene((), tools, "{}", NOW), (HI,), GenerationPrompt.ADD))
     ids_T = join((prompt, sampled))
-    return Told(
-        "sequence of c0",
-        ids_T,
-        (HI, message),
-        tools,
-        "{}",
-        NOW,
-        GenerationPrompt.OMIT,
-        ((len(prompt), len(ids_T)),),
-        (message,),
+    return Run(
+        RunKind.SEQUENCE,
+        "c0",
+        Conversation((HI, message), tools, "{}", NOW),
+        Held(ids_T, ((len(prompt), len(ids_T)),), (message,)),
+        trained=1,
     )
 
 
@@ -61,7 +59,7 @@ def test_a_text_that_spells_itself_again_does_not_drift(served: Served) -> None:
     [
         (["H", "ello", "<|im_end|>"], said("Hello"), DriftKind.RETOKENIZATION, 0),
         (["Hello", " \n", "<|im_end|>"], said("Hello"), DriftKind.WHITESPACE, 1),
-        (["Hello there", "<|im_end|>"], said("Hello you"), DriftKind.TEXT, 1),
+        (["Hello there", "<|im_end|>"], said("Hello you"), DriftKind.EDITED, 1),
         (["<think>R</think>A", "<|im_end|>"], said("A", reasoning="R"), DriftKind.THINKING, 0),
     ],
 )  # fmt: skip
@@ -72,7 +70,7 @@ def test_each_kind_of_drift_is_told_with_its_place(
     run = told(served, ids, message)
     found = difference(served, run)
     assert found is not None
-    start, end = run.sampled[0]
+    start, end = run.held.sampled[0]
     assert (found.kind, found.index, found.wrong) == (kind, start + at, end - start - at)
 
 
@@ -108,10 +106,11 @@ def test_sides_that_never_meet_again_are_told_with_their_first_ids(served: Serve
 
 def test_a_difference_before_the_first_answer_is_scaffold_and_makes_every_sampled_id_wrong(served: Served) -> None:
     run = told(served, served.tokenizer.encode("Hello<|im_end|>"), said("Hello"))
-    changed = msgspec.structs.replace(run, messages=(Message(Role.USER, (Text("Ho"),)), run.messages[1]))
+    other = msgspec.structs.replace(run.said, messages=(Message(Role.USER, (Text("Ho"),)), run.said.messages[1]))
+    changed = msgspec.structs.replace(run, said=other)
     found = difference(served, changed)
     assert found is not None
-    assert (found.kind, found.wrong) == (DriftKind.SCAFFOLD, run.sampled[0][1] - run.sampled[0][0])
+    assert (found.kind, found.wrong) == (DriftKind.SCAFFOLD, run.sampled)
 
 
 def test_a_history_that_the_template_refuses_is_told_in_its_own_words(tools_folder: Path) -> None:
@@ -129,7 +128,44 @@ def test_a_history_that_the_template_refuses_is_told_in_its_own_words(tools_fold
 def test_a_report_adds_up_sequences_and_keeps_prompts_apart(served: Served) -> None:
     plain = told(served, served.tokenizer.encode("Hello<|im_end|>"), said("Hello"))
     split = told(served, join([served.tokenizer.encode(piece) for piece in ("H", "ello", "<|im_end|>")]), said("Hello"))
-    found = report("r", [(served, split)], [(served, plain), (served, split)])
-    assert (found.prompts, found.prompts_differing, found.sequences, found.sequences_differing) == (1, 1, 2, 1)
+    prompt = Run(
+        RunKind.PROMPT,
+        "c1",
+        msgspec.structs.replace(split.said, messages=(*split.said.messages, HI)),
+        Held(split.held.ids_T + tail(served), split.held.sampled, split.held.answers),
+        trained=1,
+        history="spliced",
+    )
+    runs = (prompt, plain, split)
+    found = report("r", [(run, difference(served, run)) for run in runs])
+    assert (found.calls, found.calls_compared, found.calls_differing, found.calls_by_kind) == (
+        1, 1, 1, {"retokenization": 1},
+    )  # fmt: skip
+    assert (found.prompt_sampled, found.prompt_wrong, found.prompt_wrong_by_kind) == (3, 3, {"retokenization": 3})
+    assert (found.sequences, found.sequences_compared, found.sequences_differing) == (2, 2, 1)
     assert (found.sampled, found.wrong, found.wrong_by_kind) == (2 + 3, 3, {"retokenization": 3})
-    assert len(found.differences) == 2
+    assert [each.where for each in found.differences] == ["prompt of c1", "sequence of c0"]
+    (call,) = found.by_call
+    assert (call.call_id, call.history, call.tokens) == ("c1", "spliced", len(prompt.held.ids_T))
+    assert (call.sampled, call.wrong, call.kind) == (3, 3, DriftKind.RETOKENIZATION)
+
+
+def tail(served: Served) -> IdRun:
+    return served.tokenizer.encode("\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_figures_add_up_kind_by_kind() -> None:
+    first = Figures(calls=2, calls_compared=1, wrong=3, wrong_by_kind={"json": 3})
+    second = Figures(calls=1, wrong=2, wrong_by_kind={"json": 1, "thinking": 1})
+    assert total([first, second]) == Figures(
+        calls=3, calls_compared=1, wrong=5, wrong_by_kind={"json": 4, "thinking": 1}
+    )
+    assert total([]) == Figures()
+
+
+def test_what_is_put_back_from_another_prefix_is_no_token_that_is_trained_here(served: Served) -> None:
+    split = told(served, join([served.tokenizer.encode(piece) for piece in ("H", "ello", "<|im_end|>")]), said("Hello"))
+    replayed = msgspec.structs.replace(split, trained=0)
+    found = difference(served, replayed)
+    assert found is not None
+    assert (found.kind, found.wrong, of_run(replayed, found).sampled) == (DriftKind.RETOKENIZATION, 0, 0)

@@ -19,7 +19,8 @@ def test_a_call_that_the_template_spells_otherwise_makes_all_behind_it_wrong(
     left: Any, reader: Reader, shelf: ModelShelf
 ) -> None:
     found = drift_of_forest(Forest.of(reader.records(left.rollout_id)), shelf)
-    assert (found.rollout_id, found.prompts, found.prompts_differing) == (left.rollout_id, 2, 1)
+    assert (found.rollout_id, found.attempt, found.group_id) == (left.rollout_id, 1, "g")
+    assert (found.calls, found.calls_compared, found.calls_differing) == (3, 3, 1)
     assert (found.sequences, found.sequences_differing) == (1, 1)
     text, call, last = map(len, left.answers)
     assert found.sampled == text + call + last
@@ -37,7 +38,7 @@ def test_a_file_drifts_as_its_store_does(left: Any, reader: Reader, shelf: Model
         of_store.wrong,
         of_store.wrong_by_kind,
     )
-    assert of_file.prompts == 0
+    assert (of_file.calls, of_file.calls_compared, of_file.by_call) == (3, 0, ())
 
 
 def test_nothing_has_no_drift_to_report(shelf: ModelShelf) -> None:

@@ -10,6 +10,7 @@ import pytest
 from turnstile.history.forest import Forest
 from turnstile.journal import CallFailed, RolloutOpened, RolloutStatus
 from turnstile.reasons import FailReason
+from turnstile.reports.drift import Figures, PromptFigures
 from turnstile.reports.summary import Summary, summarise
 from turnstile.store import Reader
 
@@ -18,7 +19,8 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 def test_calls_tokens_and_how_prompts_came_about_are_counted(left: Any, reader: Reader) -> None:
     forest = Forest.of(reader.records(left.rollout_id))
-    found = summarise(forest)
+    live = Figures(calls=2, calls_compared=2, calls_differing=1, prompt_sampled=9, prompt_wrong=4, sequences=1)
+    found = summarise(forest, live)
     assert forest.opened is not None
     assert forest.finished is not None
     prompts = [node.length - len(node.choice.ids_S) for node in forest.nodes]
@@ -28,16 +30,17 @@ def test_calls_tokens_and_how_prompts_came_about_are_counted(left: Any, reader: 
         failed_calls={},
         prompt_tokens=sum(prompts), sampled_tokens=sum(map(len, left.answers)), history={"root": 1, "spliced": 2},
         notes={}, retries=0,
+        drift=PromptFigures(calls=3, calls_compared=2, calls_differing=1, prompt_sampled=9, prompt_wrong=4),
     )  # fmt: skip
 
 
 def test_failures_before_and_after_planning_are_counted_by_reason() -> None:
     opened = RolloutOpened("r", 1, AT)
     refused = CallFailed("r", "", AT, FailReason.REFUSED, "bad")
-    found = summarise(Forest.of([opened, refused, refused]))
+    found = summarise(Forest.of([opened, refused, refused]), Figures())
     assert (found.calls, found.failed_calls, found.status) == (0, {"refused": 2}, RolloutStatus.RUNNING)
 
 
 def test_nothing_cannot_be_summed_up() -> None:
     with pytest.raises(ValueError, match="no rollout"):
-        summarise(Forest())
+        summarise(Forest(), Figures())

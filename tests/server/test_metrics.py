@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -10,7 +12,12 @@ from turnstile.errors import EngineError
 from turnstile.exchange.inflight import Flight
 from turnstile.generation import BridgeKind, Forked, Spliced
 from turnstile.reasons import ForkReason
+from turnstile.reports.drift import Difference, DriftKind, Run, RunKind
+from turnstile.reports.drift_cause import Held
+from turnstile.reports.drift_watch import Seen
+from turnstile.reports.text_client import Conversation
 from turnstile.server.metrics import Metrics
+from turnstile.tokens import IdRun
 
 
 def figures(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
@@ -44,3 +51,20 @@ def test_calls_are_counted_by_dialect_history_and_outcome_and_tokens_by_side() -
             ("turnstile_open_rollouts", ()): 3,
         }
     )
+
+
+def test_compared_prompts_are_counted_by_what_was_found_and_their_tokens_by_side() -> None:
+    metrics = Metrics(lambda: 0)
+    said = Conversation((), (), "{}", datetime(2026, 1, 1, tzinfo=UTC))
+    run = Run(RunKind.PROMPT, "c1", said, Held(IdRun.of(range(9)), ((2, 6),), ()), trained=1)
+    drifted = Difference("prompt of c1", DriftKind.JSON, 3, 3, "", "")
+    for seen in (Seen(run), Seen(run, drifted), Seen(run, drifted), Seen(None)):
+        metrics.compared(seen)
+    found = {name: value for name, value in figures(metrics).items() if "drift" in name[0]}
+    assert found == {
+        ("turnstile_drift_calls_total", ("equal",)): 1,
+        ("turnstile_drift_calls_total", ("json",)): 2,
+        ("turnstile_drift_calls_total", ("not_compared",)): 1,
+        ("turnstile_drift_tokens_total", ("sampled",)): 12,
+        ("turnstile_drift_tokens_total", ("wrong",)): 6,
+    }

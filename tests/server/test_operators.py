@@ -130,7 +130,10 @@ def test_a_finished_rollout_is_summed_up_and_its_trajectory_and_drift_can_be_had
     assert (status, summary["status"], summary["reward"], summary["calls"]) == (200, "failed", 1.0, 2)
     assert summary == agent.summary
     assert (running["status"], trajectory["status"], trajectory["reward"]) == ("running", "failed", 1.0)
-    assert (drift["prompts"], drift["sequences"], drift["wrong"]) == (1, 1, 0)
+    assert (drift["calls_compared"], drift["sequences"], drift["wrong"]) == (2, 1, 0)
+    live = {name: summary["drift"][name] for name in ("calls", "calls_compared", "calls_differing", "prompt_wrong")}
+    assert live == {"calls": 2, "calls_compared": 2, "calls_differing": 0, "prompt_wrong": 0}
+    assert summary["drift"]["prompt_sampled"] == drift["prompt_sampled"] > 0
     assert post(room, f"/rollouts/{agent.handle.rollout_id}/finish", {})[0] == 409
 
 

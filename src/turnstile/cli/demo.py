@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from turnstile.cli.demo_agent import Folder, run_agent
-from turnstile.cli.drift import show as show_drift
+from turnstile.cli.drift_page import show as show_drift
 from turnstile.cli.program import program_name
 from turnstile.cli.progress import counted, download_bar, wide_console
 from turnstile.cli.timeline import show_timeline

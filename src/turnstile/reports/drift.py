@@ -1,9 +1,9 @@
 """What a client that re-sends text would have done to the tokens: where, how much, and of what kind.
 
-Each prompt and each finished sequence is rendered and tokenized again from its messages, as an engine's chat route
-and a trainer that starts from text would do, and compared with the ids that are held. The first index at which the
-two differ decides: every sampled id from there on would have stood at another place, under another prefix, or not
-at all. Nothing here changes what is stored.
+The prompt of each answered call and each finished sequence is rendered and tokenized again from its messages, as an
+engine's chat route and a trainer that starts from text would do, and compared with the ids that are held. The first
+index at which the two differ decides: every sampled id from there on would have stood at another place, under another
+prefix, or not at all. Nothing here changes what is stored.
 """
 
 from __future__ import annotations
@@ -11,39 +11,35 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Iterable
-from datetime import datetime
+from typing import assert_never, final
 
 import msgspec
 
-from turnstile.conversation import JsonText, Message
 from turnstile.errors import CallerError
-from turnstile.templates.render import GenerationPrompt
-from turnstile.templates.served import Scene, Served, leading_system, render
+from turnstile.reports.drift_cause import DriftKind, Held, cause
+from turnstile.reports.reencode import Reencoder
+from turnstile.reports.text_client import Conversation, prompt_text, sequence_text
+from turnstile.templates.served import Served
 from turnstile.tokens import IdRun, first_difference
+
+__all__ = [
+    "CallDrift",
+    "Comparer",
+    "Difference",
+    "Drift",
+    "DriftKind",
+    "Figures",
+    "Run",
+    "RunKind",
+    "call_drift",
+    "of_run",
+    "total",
+]
 
 _BEFORE = 2
 """Ids shown before a difference, so that its place is recognised."""
 _BEHIND = 10
 """Ids shown from a difference on."""
-
-
-class DriftKind(enum.StrEnum):
-    """What makes the re-rendered text, or its ids, another."""
-
-    RETOKENIZATION = "retokenization"
-    """The same text, spelled with other ids."""
-    THINKING = "thinking"
-    """Reasoning of an earlier turn is left out or moved."""
-    JSON = "json"
-    """A tool call is written again: other spacing, key order or escapes."""
-    WHITESPACE = "whitespace"
-    """Only spaces or line breaks differ."""
-    SCAFFOLD = "scaffold"
-    """What the template puts around messages differs."""
-    TEXT = "text"
-    """The words of an answer differ."""
-    RENDER_FAILED = "render_failed"
-    """The template refuses the history as text."""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -66,88 +62,145 @@ class Difference(msgspec.Struct, frozen=True):
     """The re-rendered ids of the same stretch."""
 
 
-class Drift(msgspec.Struct, frozen=True):
-    """The drift report of one rollout."""
+class CallDrift(msgspec.Struct, frozen=True):
+    """One answered call: its prompt, and the one that a client of text would have sent."""
+
+    call_id: str
+    history: str
+    """How the prompt came about, as `x-turnstile-history` says it."""
+    tokens: int
+    """Ids of the prompt."""
+    sampled: int
+    """Of those, sampled in earlier calls and trained on in this sequence."""
+    wrong: int
+    """Of those, at or behind the first difference."""
+    kind: DriftKind | None
+    """None: the two prompts are equal."""
+    index: int | None
+    """First token that differs; None: none does."""
+
+
+class PromptFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Drift of prompts in numbers, of a rollout, a group or a store. Exact for what was compared."""
+
+    calls: int = 0
+    """Answered calls."""
+    calls_compared: int = 0
+    calls_differing: int = 0
+    """Calls whose prompt would have been other ids."""
+    prompt_sampled: int = 0
+    """Sampled ids in the compared prompts; one counts once for each prompt that it stands in."""
+    prompt_wrong: int = 0
+    """Of those, at or behind the first difference."""
+    prompt_wrong_by_kind: dict[str, int] = {}
+    calls_by_kind: dict[str, int] = {}
+    """Calls that differ, by kind."""
+
+
+class Figures(PromptFigures, frozen=True, kw_only=True):
+    """The same, and the drift of finished sequences."""
+
+    sequences: int = 0
+    sequences_compared: int = 0
+    sequences_differing: int = 0
+    sampled: int = 0
+    """Sampled ids in the compared sequences; one that stands in two sequences counts twice."""
+    wrong: int = 0
+    """Of those, how many a trainer that starts from text would have had wrong."""
+    wrong_by_kind: dict[str, int] = {}
+
+
+class Drift(Figures, frozen=True, kw_only=True):
+    """The drift report of one attempt of a rollout."""
 
     rollout_id: str
-    prompts: int
-    """Prompts that built on an earlier answer; 0 where only sequences are known."""
-    prompts_differing: int
-    sequences: int
-    sequences_differing: int
-    sampled: int
-    """Sampled ids in all sequences; one that stands in two sequences counts twice."""
-    wrong: int
-    """Of those, how many a trainer that starts from text would have had wrong."""
-    wrong_by_kind: dict[str, int]
-    differences: tuple[Difference, ...]
+    attempt: int = 1
+    group_id: str | None = None
+    by_call: tuple[CallDrift, ...] = ()
+    """One entry a compared call; none where only sequences are known."""
+    differences: tuple[Difference, ...] = ()
+    """Of prompts, then of sequences."""
 
 
-class Told(msgspec.Struct, frozen=True):
-    """A held run, and what a client of text would send for it."""
+class RunKind(enum.Enum):
+    """What a run of held ids is."""
 
-    where: str
-    ids_T: IdRun
-    messages: tuple[Message, ...]
-    tools: tuple[JsonText, ...]
-    kwargs: JsonText
-    now: datetime
-    """The present that the template was shown."""
-    generation: GenerationPrompt
-    """ADD for a prompt, OMIT for a sequence that ends with an answer."""
-    sampled: tuple[tuple[int, int], ...]
-    """[start, end) of each sampled stretch."""
-    answers: tuple[Message, ...]
-    """The message that each stretch was handed out as."""
+    PROMPT = "prompt"
+    """What the engine was asked to go on from."""
+    SEQUENCE = "sequence"
+    """A path to its end, an answer."""
 
 
-def report(rollout_id: str, prompts: Iterable[tuple[Served, Told]], sequences: Iterable[tuple[Served, Told]]) -> Drift:
-    """Compare every prompt and sequence with its re-rendering."""
-    prompts, sequences = list(prompts), list(sequences)
-    in_prompts = [found for served, told in prompts if (found := difference(served, told))]
-    in_sequences = [found for served, told in sequences if (found := difference(served, told))]
-    by_kind: Counter[str] = Counter()
-    for found in in_sequences:
-        by_kind[found.kind.value] += found.wrong
-    return Drift(
-        rollout_id=rollout_id,
-        prompts=len(prompts),
-        prompts_differing=len(in_prompts),
-        sequences=len(sequences),
-        sequences_differing=len(in_sequences),
-        sampled=sum(end - start for _, told in sequences for start, end in told.sampled),
-        wrong=sum(found.wrong for found in in_sequences),
-        wrong_by_kind=dict(by_kind),
-        differences=tuple(in_prompts + in_sequences),
-    )
+class Run(msgspec.Struct, frozen=True):
+    """A held run, and what a client of text would have sent for it."""
+
+    kind: RunKind
+    call_id: str
+    said: Conversation
+    held: Held
+    trained: int
+    """How many of the held answers a trainer trains on here, the first ones; those behind are context."""
+    history: str = ""
+
+    @property
+    def where(self) -> str:
+        """For people."""
+        return f"{self.kind.value} of {self.call_id}"
+
+    @property
+    def sampled(self) -> int:
+        """Ids in it that were sampled under this very prefix."""
+        return self.sampled_from(0)
+
+    def sampled_from(self, at: int) -> int:
+        """Those of them that stand at token `at` or behind it."""
+        return sum(max(0, end - max(start, at)) for start, end in self.held.sampled[: self.trained])
 
 
-def difference(served: Served, told: Told) -> Difference | None:
-    """The first place where a run and its re-rendering part; None if the re-rendering begins with the whole run.
+@final
+class Comparer:
+    """Renders and tokenizes runs again; one for all runs of a report, so that what they share is encoded once."""
 
-    What a re-rendering has behind a sequence's last id is not compared: the template closes what is still open.
-    """
-    scene = Scene(leading_system(told.messages), told.tools, told.kwargs, told.now)
-    try:
-        text = render(served, scene, told.messages, told.generation)
-    except CallerError as failed:
-        wrong = sum(end - start for start, end in told.sampled)
-        return Difference(told.where, DriftKind.RENDER_FAILED, 0, wrong, "", failed.problem[:200])
-    rendered_T = served.tokenizer.encode(text)
-    at = first_difference(told.ids_T, rendered_T)
-    if at is None or (told.generation is GenerationPrompt.OMIT and at == len(told.ids_T)):
-        return None
-    held_ids, rendered_ids = _parted(served, told.ids_T, rendered_T, at)
-    return Difference(
-        where=told.where,
-        kind=_kind(served, told, rendered_T, at),
-        index=at,
-        wrong=sum(max(0, end - max(start, at)) for start, end in told.sampled),
-        held=_window(served, told.ids_T, at),
-        rendered=_window(served, rendered_T, at),
-        held_ids=held_ids,
-        rendered_ids=rendered_ids,
-    )
+    def __init__(self) -> None:
+        self._reencoders: dict[Served, Reencoder] = {}
+
+    def difference(self, served: Served, run: Run) -> Difference | None:
+        """The first place where a run and its re-rendering part; None if the re-rendering begins with the whole run.
+
+        What a re-rendering has behind a sequence's last id is not compared: the template closes what is still open.
+        """
+        ids_T = run.held.ids_T
+        try:
+            rendered_T = self._reencoder(served).encode(_text(served, run))
+        except CallerError as failed:
+            return Difference(run.where, DriftKind.RENDER_FAILED, 0, run.sampled, "", failed.problem[:200])
+        at = first_difference(ids_T, rendered_T)
+        if at is None or (run.kind is RunKind.SEQUENCE and at == len(ids_T)):
+            return None
+        held_ids, rendered_ids = _parted(served, ids_T, rendered_T, at)
+        return Difference(
+            where=run.where,
+            kind=cause(served, run.held, rendered_T, at),
+            index=at,
+            wrong=run.sampled_from(at),
+            held=_window(served, ids_T, at),
+            rendered=_window(served, rendered_T, at),
+            held_ids=held_ids,
+            rendered_ids=rendered_ids,
+        )
+
+    def _reencoder(self, served: Served) -> Reencoder:
+        return self._reencoders.setdefault(served, Reencoder(served))
+
+
+def _text(served: Served, run: Run) -> str:
+    match run.kind:
+        case RunKind.PROMPT:
+            return prompt_text(served, run.said)
+        case RunKind.SEQUENCE:
+            return sequence_text(served, run.said)
+        case _:
+            assert_never(run.kind)
 
 
 def _window(served: Served, ids_T: IdRun, at: int) -> str:
@@ -168,22 +221,73 @@ def _spelled(served: Served, ids: tuple[int, ...]) -> bytes:
     return b"".join(served.tokenizer.token_bytes(each) for each in ids)
 
 
-def _kind(served: Served, told: Told, rendered_T: IdRun, at: int) -> DriftKind:
-    place = next((k for k, (start, end) in enumerate(told.sampled) if start <= at < end), None)
-    if place is None:
-        return DriftKind.SCAFFOLD
-    start, end = told.sampled[place]
-    held = served.tokenizer.decode(told.ids_T.slice(start, end))
-    # Twice as many ids as the stretch has hold any other spelling of its text.
-    rendered = served.tokenizer.decode(rendered_T.slice(start, min(len(rendered_T), start + 2 * (end - start) + 16)))
-    if rendered.startswith(held):
-        return DriftKind.RETOKENIZATION
-    parted = next(k for k in range(len(held) + 1) if not rendered.startswith(held[: k + 1]))
-    answer = told.answers[place]
-    if answer.reasoning and parted <= held.find(answer.reasoning) + len(answer.reasoning):
-        return DriftKind.THINKING
-    if answer.calls and (not answer.text or parted >= held.find(answer.text) + len(answer.text)):
-        return DriftKind.JSON
-    if "".join(rendered.split()).startswith("".join(held.split())):
-        return DriftKind.WHITESPACE
-    return DriftKind.TEXT
+def of_run(run: Run, found: Difference | None) -> Figures:
+    """The figures of one compared run."""
+    wrong = found.wrong if found else 0
+    by_kind = {found.kind.value: found.wrong} if found else {}
+    differing = int(found is not None)
+    match run.kind:
+        case RunKind.PROMPT:
+            return Figures(
+                calls=1,
+                calls_compared=1,
+                calls_differing=differing,
+                calls_by_kind={found.kind.value: 1} if found else {},
+                prompt_sampled=run.sampled,
+                prompt_wrong=wrong,
+                prompt_wrong_by_kind=by_kind,
+            )
+        case RunKind.SEQUENCE:
+            return Figures(
+                sequences=1,
+                sequences_compared=1,
+                sequences_differing=differing,
+                sampled=run.sampled,
+                wrong=wrong,
+                wrong_by_kind=by_kind,
+            )
+        case _:
+            assert_never(run.kind)
+
+
+_SUMMED = (
+    "calls", "calls_compared", "calls_differing", "prompt_sampled", "prompt_wrong",
+    "sequences", "sequences_compared", "sequences_differing", "sampled", "wrong",
+)  # fmt: skip
+_BY_KIND = ("calls_by_kind", "prompt_wrong_by_kind", "wrong_by_kind")
+
+
+def total(figures: Iterable[Figures]) -> Figures:
+    """All figures together."""
+    each = list(figures)
+    numbers = {name: sum(getattr(one, name) for one in each) for name in _SUMMED}
+    kinds = {name: _added(getattr(one, name) for one in each) for name in _BY_KIND}
+    return msgspec.convert({**numbers, **kinds}, Figures)
+
+
+def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    added: Counter[str] = Counter()
+    for count in counts:
+        added.update(count)
+    return dict(added)
+
+
+def by_group(reports: Iterable[Drift]) -> dict[str | None, list[Drift]]:
+    """Reports by the group of their rollouts, in order of first appearance."""
+    groups: dict[str | None, list[Drift]] = {}
+    for each in reports:
+        groups.setdefault(each.group_id, []).append(each)
+    return groups
+
+
+def call_drift(run: Run, found: Difference | None) -> CallDrift:
+    """What is said of one compared prompt."""
+    return CallDrift(
+        call_id=run.call_id,
+        history=run.history,
+        tokens=len(run.held.ids_T),
+        sampled=run.sampled,
+        wrong=found.wrong if found else 0,
+        kind=found.kind if found else None,
+        index=found.index if found else None,
+    )

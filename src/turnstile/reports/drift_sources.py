@@ -2,87 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
 import msgspec
 
 from turnstile.conversation import Message, Role
 from turnstile.errors import CallerError
+from turnstile.generation import history_header
 from turnstile.history.forest import Forest, Node
+from turnstile.journal import CallStarted
 from turnstile.protocols.base import WireRequest
 from turnstile.protocols.chat import CHAT
-from turnstile.reports.drift import Drift, Told, report
+from turnstile.reports.drift import (
+    CallDrift,
+    Comparer,
+    Difference,
+    Drift,
+    Figures,
+    Run,
+    RunKind,
+    call_drift,
+    of_run,
+    total,
+)
+from turnstile.reports.drift_cause import Held
 from turnstile.reports.shelf import ModelShelf
-from turnstile.templates.render import GenerationPrompt
+from turnstile.reports.text_client import Conversation, conversation_of, sampled_spans
 from turnstile.templates.served import Served
-from turnstile.tokens import SegmentKind
+from turnstile.tokens import NO_IDS, IdRun, SegmentKind
 from turnstile.trajectory.format import HeadInfo, Rollout, Sequence
+
+Compared: TypeAlias = tuple[Run, Difference | None]
 
 
 def drift_of_forest(forest: Forest, shelf: ModelShelf) -> Drift:
-    """Compare every prompt and every sequence of a rollout in a store.
+    """Compare every answered call's prompt and every sequence of a rollout in a store.
 
     Raises: StoreError if the store lacks a tokenizer; ValueError if the forest has no rollout.
     """
     if forest.opened is None:
         raise ValueError("the forest has no rollout")
-    frozen_at = forest.opened.opened_at
+    comparer = Comparer()
 
-    def with_served(nodes: list[Node], prompts: Iterator[Told]) -> Iterator[tuple[Served, Told]]:
-        for node, told in zip(nodes, prompts, strict=True):
-            yield shelf.served(forest.heads[node.started.head]), told
-
-    answered = [node for node in forest.nodes if node.parent is not None]
-    leaves = [node for node in forest.nodes if not node.children]
-    return report(
-        forest.opened.rollout_id,
-        with_served(answered, (_prompt(node, forest, frozen_at) for node in answered)),
-        with_served(leaves, (_sequence(node, forest, frozen_at) for node in leaves)),
+    runs = ((run, comparer.difference(shelf.served(forest.heads[head]), run)) for head, run in _runs(forest))
+    return msgspec.structs.replace(
+        report(forest.opened.rollout_id, runs), attempt=forest.opened.attempt, group_id=forest.opened.group_id
     )
 
 
-def _prompt(node: Node, forest: Forest, frozen_at: datetime) -> Told:
-    head = forest.heads[node.started.head]
-    path = node.path()[:-1]
-    length = node.length - len(node.choice.ids_S)
-    return Told(
-        where=f"prompt of {node.ref}",
-        ids_T=node.held_T.slice(0, length),
-        messages=node.history_M,
-        tools=head.tools,
-        kwargs=head.template_kwargs,
-        now=frozen_at,
-        generation=GenerationPrompt.ADD,
-        sampled=_spans(node.path())[:-1],
-        answers=tuple(each.message for each in path),
+def _runs(forest: Forest) -> Iterator[tuple[str, Run]]:
+    """Fingerprint of the head and run; prompts in order of their calls, then sequences in order of their last."""
+    for state in forest.calls.values():
+        if state.committed is not None:
+            yield state.started.head, prompt_of_call(forest, state.started, prompt_ids(forest, state.started))
+    for node in forest.nodes:
+        if not node.children:
+            yield node.started.head, _sequence(node, forest)
+
+
+def report(rollout_id: str, compared: Iterable[Compared]) -> Drift:
+    """The report of a rollout, from its runs and what was found in each."""
+    figures: list[Figures] = []
+    calls: list[CallDrift] = []
+    differences: list[Difference] = []
+    for run, found in compared:
+        figures.append(of_run(run, found))
+        calls += [call_drift(run, found)] if run.kind is RunKind.PROMPT else []
+        differences += [found] if found is not None else []
+    sums = msgspec.structs.asdict(total(figures))
+    return Drift(rollout_id=rollout_id, by_call=tuple(calls), differences=tuple(differences), **sums)
+
+
+def prompt_ids(forest: Forest, started: CallStarted) -> IdRun:
+    """What the engine was asked to go on from; not safe beside a forest that grows in another thread."""
+    held_T = NO_IDS if started.parent is None else forest.node(started.parent).held_T.slice(0, started.held_length)
+    return held_T + started.added_A
+
+
+def prompt_of_call(forest: Forest, started: CallStarted, prompt_T: IdRun) -> Run:
+    """The prompt of a call, whose ids are given, and what its client said; safe in any thread."""
+    parent = None if started.parent is None else forest.node(started.parent)
+    kept = started.held_length
+    path = () if parent is None else parent.path()
+    spans = [(min(start, kept), min(end, kept)) for start, end in sampled_spans(path)]
+    put_back = [segment for segment in started.added_segments if segment.kind is SegmentKind.REPLAYED]
+    spans += [(kept + segment.start, kept + segment.end) for segment in put_back]
+    answers = [*path, *(forest.node(ref) for ref in started.replayed)]
+    return Run(
+        kind=RunKind.PROMPT,
+        call_id=started.call_id,
+        said=conversation_of(forest, started),
+        held=Held(prompt_T, tuple(spans), tuple(each.message for each in answers)),
+        trained=len(path),
+        history=history_header(started.history),
     )
 
 
-def _sequence(node: Node, forest: Forest, frozen_at: datetime) -> Told:
+def _sequence(node: Node, forest: Forest) -> Run:
     head = forest.heads[node.started.head]
     path = node.path()
-    return Told(
-        where=f"sequence of {node.ref}",
-        ids_T=node.held_T,
-        messages=node.messages_M,
-        tools=head.tools,
-        kwargs=head.template_kwargs,
-        now=frozen_at,
-        generation=GenerationPrompt.OMIT,
-        sampled=_spans(path),
-        answers=tuple(each.message for each in path),
+    assert forest.opened is not None
+    return Run(
+        kind=RunKind.SEQUENCE,
+        call_id=str(node.ref),
+        said=Conversation(node.messages_M, head.tools, head.template_kwargs, forest.opened.opened_at),
+        held=Held(node.held_T, sampled_spans(path), tuple(each.message for each in path)),
+        trained=len(path),
     )
-
-
-def _spans(path: tuple[Node, ...]) -> tuple[tuple[int, int], ...]:
-    """[start, end) of each answer's ids on a path; a stop id that was put aside is not on it."""
-    spans: list[tuple[int, int]] = []
-    for at, node in enumerate(path):
-        kept = path[at + 1].started.held_length if at + 1 < len(path) else node.length
-        start = node.length - len(node.choice.ids_S)
-        spans.append((start, max(start, min(node.length, kept))))
-    return tuple(spans)
 
 
 def drift_of_trajectory(rollout: Rollout, served: Served) -> Drift:
@@ -96,8 +123,11 @@ def drift_of_trajectory(rollout: Rollout, served: Served) -> Drift:
         _refuse_others("tokenizer", head.tokenizer_sha256, served.tokenizer.sha256)
         if head.chat_template_sha256 is not None:
             _refuse_others("chat template", head.chat_template_sha256, served.for_tools(tools).template.sha256)
-    told = [(served, _told(rollout, at, sequence)) for at, sequence in enumerate(rollout.sequences)]
-    return report(rollout.rollout_id, [], told)
+    comparer = Comparer()
+    runs = (_run(rollout, at, sequence) for at, sequence in enumerate(rollout.sequences))
+    found = report(rollout.rollout_id, ((run, comparer.difference(served, run)) for run in runs))
+    answered = {call.call_id for call in rollout.calls if call.sequence is not None}
+    return msgspec.structs.replace(found, calls=len(answered), attempt=rollout.attempt, group_id=rollout.group_id)
 
 
 def _refuse_others(what: str, recorded: str, given: str) -> None:
@@ -114,7 +144,7 @@ def _declarations(rollout: Rollout, head: HeadInfo) -> tuple[str, ...]:
     return tuple(msgspec.json.encode(tool).decode() for tool in tools)
 
 
-def _told(rollout: Rollout, at: int, sequence: Sequence) -> Told:
+def _run(rollout: Rollout, at: int, sequence: Sequence) -> Run:
     head = rollout.heads[sequence.head]
     body = {"model": head.model, "messages": [rollout.messages[index] for index in sequence.messages]}
     messages = CHAT.decode(WireRequest(msgspec.json.encode(body), {})).call.messages
@@ -126,14 +156,15 @@ def _told(rollout: Rollout, at: int, sequence: Sequence) -> Told:
     spoken = [message for message in messages if message.role is Role.ASSISTANT]
     # Messages that nobody sampled stand in front of the sampled ones in every agent seen; at worst a kind is misnamed.
     answers = [Message(Role.ASSISTANT)] * max(0, len(spans) - len(spoken)) + spoken[len(spoken) - len(spans) :]
-    return Told(
-        where=f"sequence {sequence.sequence_id or at}",
-        ids_T=sequence.token_ids,
-        messages=messages,
-        tools=_declarations(rollout, head),
-        kwargs=msgspec.json.encode(head.template_kwargs).decode(),
-        now=rollout.created_at,
-        generation=GenerationPrompt.OMIT,
-        sampled=tuple(spans.values()),
-        answers=tuple(answers[: len(spans)]),
+    return Run(
+        kind=RunKind.SEQUENCE,
+        call_id=sequence.sequence_id or str(at),
+        said=Conversation(
+            messages=messages,
+            tools=_declarations(rollout, head),
+            kwargs=msgspec.json.encode(head.template_kwargs).decode(),
+            now=rollout.created_at,
+        ),
+        held=Held(sequence.token_ids, tuple(spans.values()), tuple(answers[: len(spans)])),
+        trained=len(spans),
     )

@@ -7,9 +7,11 @@ from datetime import datetime
 
 import msgspec
 
-from turnstile.generation import history_header
+from turnstile.generation import Forked, Rerendered, history_header
 from turnstile.history.forest import Forest
-from turnstile.journal import RolloutStatus
+from turnstile.journal import CallStarted, RolloutStatus
+from turnstile.reports.drift import PromptFigures
+from turnstile.tokens import SegmentKind
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -28,15 +30,25 @@ class Summary(msgspec.Struct, frozen=True):
     """By reason."""
     prompt_tokens: int
     sampled_tokens: int
+    replayed_tokens: int
+    """Ids of earlier answers that were put back behind another prefix."""
+    reencoded_tokens: int
+    """Other ids that forks and rerenders added: text that was tokenized once more, and what was new."""
     history: dict[str, int]
     """How prompts came about: `root`, `spliced`, `forked:REASON`, `rerendered:REASON`."""
     notes: dict[str, int]
     """What was noticed, forgiven or repaired, by code."""
     retries: int
+    drift: PromptFigures
+    """What the prompts of a client of text would have been, as far as they were compared by now."""
 
 
-def summarise(forest: Forest) -> Summary:
+def summarise(forest: Forest, drift: PromptFigures) -> Summary:
     """Count a rollout's calls, tokens, forks and notes.
+
+    Args:
+        forest: the rollout.
+        drift: of the calls that were compared while the server ran.
 
     Raises: ValueError if the forest has no rollout.
     """
@@ -50,6 +62,8 @@ def summarise(forest: Forest) -> Summary:
         if state.committed:
             notes.update(note.code for choice in state.committed.choices for note in choice.notes)
     choices = [choice for state in states if state.committed for choice in state.committed.choices]
+    started = [state.started for state in states]
+    forks = [each for each in started if isinstance(each.history, Forked | Rerendered)]
     failures = [*forest.refused, *(state.failed for state in states if state.failed)]
     return Summary(
         rollout_id=opened.rollout_id,
@@ -64,7 +78,20 @@ def summarise(forest: Forest) -> Summary:
         failed_calls=dict(Counter(failed.reason.value for failed in failures)),
         prompt_tokens=sum(choice.usage.prompt_tokens for choice in choices),
         sampled_tokens=sum(len(choice.ids_S) for choice in choices),
+        replayed_tokens=sum(map(_replayed, started)),
+        reencoded_tokens=sum(len(each.added_A) - _replayed(each) for each in forks),
         history=dict(Counter(history_header(state.started.history) for state in states)),
         notes=dict(notes),
         retries=sum(len(state.joined) for state in states),
+        drift=_of_all(drift, sum(state.committed is not None for state in states)),
     )
+
+
+def _replayed(started: CallStarted) -> int:
+    return sum(part.end - part.start for part in started.added_segments if part.kind is SegmentKind.REPLAYED)
+
+
+def _of_all(drift: PromptFigures, answered: int) -> PromptFigures:
+    """The figures of prompts alone, among all answered calls: also those from before a restart."""
+    named = {name: getattr(drift, name) for name in PromptFigures.__struct_fields__}
+    return msgspec.convert({**named, "calls": answered}, PromptFigures)

@@ -151,6 +151,7 @@ def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy
     """The whole HTTP surface of contract.md over ready-made parts."""
     keys = Keys(settings.admin_key)
     metrics = Metrics(lambda: len(rollouts))
+    archive.watch.tell(metrics.compared)
     limits = Limits(settings.max_body_bytes, settings.keep_alive_s, settings.grace_s, settings.finish_patience_s)
 
     @contextlib.asynccontextmanager

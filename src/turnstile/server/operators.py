@@ -16,8 +16,9 @@ from turnstile.exchange.rollouts import Ending, Opening, Rollouts, fresh_rollout
 from turnstile.history.forest import Forest
 from turnstile.journal import RolloutStatus
 from turnstile.reports.drift_sources import drift_of_forest
+from turnstile.reports.drift_watch import DriftWatch, attempt_of
 from turnstile.reports.shelf import ModelShelf
-from turnstile.reports.summary import summarise
+from turnstile.reports.summary import Summary, summarise
 from turnstile.server.agents import Limits, read_body
 from turnstile.server.keys import Keys, mint_agent_key
 from turnstile.server.policy import Policy
@@ -28,6 +29,8 @@ from turnstile.trajectory.format import encode_line
 T = TypeVar("T")
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 _DIGITS = 19
+DRIFT_PATIENCE_S = 1.0
+"""How long the answer to a finish waits for prompts that are still being compared."""
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
@@ -57,10 +60,11 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """What is read from disk: rollouts, and the models that they were rendered with."""
+    """What is known beside the open rollouts: those on disk, the models that they were rendered with, and drift."""
 
     reader: Reader
     shelf: ModelShelf
+    watch: DriftWatch
 
 
 class Operators:
@@ -70,6 +74,7 @@ class Operators:
         self._rollouts = rollouts
         self._reader = archive.reader
         self._shelf = archive.shelf
+        self._watch = archive.watch
         self._keys = keys
         self._policy = policy
         self._limits = limits
@@ -104,13 +109,13 @@ class Operators:
 
     async def show(self, request: Request) -> Response:
         """GET /rollouts/ID."""
-        return _json(await self._from_journal(request, summarise))
+        return _json(await self._from_journal(request, self._summary))
 
     async def finish(self, request: Request) -> Response:
         """POST /rollouts/ID/finish."""
         ending = await self._read(request, Ending)
         rollout = await self._rollouts.finish(request.path_params["rollout_id"], ending, self._limits.finish_patience_s)
-        return _json(await asyncio.to_thread(summarise, rollout.forest))
+        return _json(await asyncio.to_thread(self._final_summary, rollout.forest))
 
     async def trajectory(self, request: Request) -> Response:
         """GET /rollouts/ID/trajectory."""
@@ -120,6 +125,12 @@ class Operators:
     async def drift(self, request: Request) -> Response:
         """GET /rollouts/ID/drift."""
         return _json(await self._from_journal(request, lambda forest: drift_of_forest(forest, self._shelf)))
+
+    def _summary(self, forest: Forest) -> Summary:
+        return summarise(forest, self._watch.figures(attempt_of(forest)))
+
+    def _final_summary(self, forest: Forest) -> Summary:
+        return summarise(forest, self._watch.settled(attempt_of(forest), DRIFT_PATIENCE_S))
 
     async def announce(self, request: Request) -> Response:
         """POST /policy."""

@@ -27,6 +27,7 @@ from turnstile.exchange.rollouts import Rollouts
 from turnstile.exchange.world import World
 from turnstile.generation import Prompt, Retention
 from turnstile.parsing import formats
+from turnstile.reports.drift_watch import DriftWatch
 from turnstile.reports.shelf import ModelShelf
 from turnstile.server.app import build_app
 from turnstile.server.certificates import AT_START_S, TooSlow, certificate_of, certificates_folder, refuse_slow_template
@@ -160,6 +161,8 @@ async def _assemble(
     async def off_loop(work: Callable[[], Prompt]) -> Prompt:
         return await asyncio.get_running_loop().run_in_executor(threads, work)
 
+    shelf = ModelShelf(reader, Blobs(settings.store))
+    watch = stack.enter_context(DriftWatch(shelf.served))
     certificate = await asyncio.get_running_loop().run_in_executor(threads, lambda: _certificate(served))
     if isinstance(certificate, Certificate):
         take_over(served, certificate)
@@ -175,11 +178,11 @@ async def _assemble(
         policy_version=policy.version,
         off_loop=off_loop,
         certificate=certificate if isinstance(certificate, Certificate) else None,
+        answered=watch.answered,
     )
-    shelf = ModelShelf(reader, Blobs(settings.store))
     await shelf.put(journal, served, files)
     rollouts = Rollouts(journal, reader, _now, Retention(settings.retention))
-    app = build_app(world, rollouts, Archive(reader, shelf), policy, settings)
+    app = build_app(world, rollouts, Archive(reader, shelf, watch), policy, settings)
     running = Running("", model, engine.capabilities.engine, _notices(settings, certificate, unchecked))
     return app, running, rollouts
 
