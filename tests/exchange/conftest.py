@@ -14,6 +14,7 @@ import pytest
 from turnstile.engines import LlamaServer
 from turnstile.exchange.rollouts import Rollouts
 from turnstile.exchange.world import World
+from turnstile.generation import Retention
 from turnstile.parsing.formats import detect
 from turnstile.server.start import read_model_folder
 from turnstile.store import Journal, Reader
@@ -31,7 +32,7 @@ def clock() -> Callable[[], datetime]:
 
 
 @pytest.fixture
-def reopen(tmp_path: Path, clock: Callable[[], datetime]) -> Iterator[Callable[[], Rollouts]]:
+def reopen(tmp_path: Path, clock: Callable[[], datetime]) -> Iterator[Callable[..., Rollouts]]:
     """Rollouts as a process that starts on the store finds them; the process before is gone."""
     open_now: list[Journal | Reader] = []
 
@@ -40,12 +41,12 @@ def reopen(tmp_path: Path, clock: Callable[[], datetime]) -> Iterator[Callable[[
             each.close()
         open_now.clear()
 
-    def reopen() -> Rollouts:
+    def reopen(retention: Retention = Retention.RETAIN) -> Rollouts:
         close()
         journal = Journal.open(tmp_path)
         reader = Reader.open(tmp_path)
         open_now.extend((journal, reader))
-        return Rollouts(journal, reader, clock)
+        return Rollouts(journal, reader, clock, retention)
 
     yield reopen
     close()

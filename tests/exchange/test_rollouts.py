@@ -23,7 +23,7 @@ from turnstile.exchange.rollouts import (
     json_text,
     key_hash,
 )
-from turnstile.generation import Draw, Finish, Head, LogprobsMode, Root
+from turnstile.generation import Draw, Finish, Head, LogprobsMode, Retention, Root
 from turnstile.journal import AnswerUndelivered, CallStarted, RolloutStatus, SampledChoice, TurnCommitted
 from turnstile.reasons import DiscardReason, FailReason, RootReason
 from turnstile.tokens import IdRun, LogprobRun, SegmentKind, tile
@@ -74,6 +74,16 @@ async def test_what_a_runner_says_of_a_rollout_is_its_first_record(rollouts: Rol
     assert (opened.parent_rollout_id, opened.agent_name, opened.metadata) == ("parent", "agent", '{"a":[1,"ä"]}')
     assert (opened.agent_key_sha256, opened.opened_by) == (key_hash("secret"), "operator")
     assert (await rollouts.get("r")).opened == opened
+
+
+async def test_a_rollout_keeps_the_retention_policy_that_it_began_with(
+    reopen: Callable[..., Rollouts],
+) -> None:
+    begun = (await reopen(Retention.TEMPLATE).create(Opening("r"), agent_key="")).opened.retention
+    rollouts = reopen(Retention.TOOL_CYCLE)
+    later = (await rollouts.get("r")).opened.retention
+    other = (await rollouts.create(Opening("s"), agent_key="")).opened.retention
+    assert (begun, later, other) == (Retention.TEMPLATE, Retention.TEMPLATE, Retention.TOOL_CYCLE)
 
 
 async def test_only_its_own_key_opens_a_rollout(rollouts: Rollouts) -> None:

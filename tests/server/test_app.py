@@ -32,6 +32,7 @@ def test_health_names_the_engine_and_the_model(room: Any) -> None:
     answer = ask(room, "GET", "/healthz")
     told = answer.json()
     assert told.pop("open_rollouts") >= 0
+    assert told.pop("patterns")["certified"] > 0
     assert (answer.status_code, told) == (200, HEALTHY)
 
 

@@ -114,6 +114,15 @@ async def test_a_template_that_cannot_be_spliced_is_told_at_start(settings: Sett
     assert any("rendered again" in notice for notice in told.notices)
 
 
+async def test_a_template_that_takes_too_long_for_one_message_is_refused_before_an_engine_is_asked(
+    settings: Settings, tmp_path: Path
+) -> None:
+    template = tmp_path / "t.jinja"
+    template.write_text("{% for i in range(40000) %}{% set x = i %}{% endfor %}" * 30, encoding="utf-8")
+    with pytest.raises(TurnstileError, match="for one message"):
+        await running(msgspec.structs.replace(settings, engine="http://127.0.0.1:9", template=template))
+
+
 async def test_a_template_whose_checks_take_too_long_is_served_and_that_is_told(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

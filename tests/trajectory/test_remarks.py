@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from turnstile.generation import Cut, Note, Rerendered
+import msgspec
+
+from turnstile.generation import Cut, Note, Rerendered, Retention
 from turnstile.journal import CallFailed, CallRejected
 from turnstile.reasons import FailReason, NoteCode, RerenderReason
 from turnstile.trajectory.assemble import assemble
@@ -26,6 +28,12 @@ def test_notes_of_the_prompt_and_of_the_answer_stand_together(journal):
         "cut": "call",
         "stop_string": "x",
     }
+
+
+def test_a_rollout_says_under_which_retention_policy_it_was_sampled(journal):
+    assert extra(journal)["turnstile.retention"] == "retain"
+    journal.records[0] = msgspec.structs.replace(journal.records[0], retention=Retention.TOOL_CYCLE)
+    assert extra(journal)["turnstile.retention"] == "tool_cycle"
 
 
 def test_a_rerender_says_why(journal):

@@ -145,7 +145,6 @@ async def _assemble(
     engine_server = await _connect(settings, show)
     stack.push_async_callback(engine_server.close)
     files = local.files or _embedded_files(local, engine_server)
-    refuse_slow_template(files)
     answer_format = _answer_format(settings, files)
     model = settings.model or engine_server.capabilities.models[0]
     served = serve(files, model=model, stop_ids=frozenset())
@@ -230,7 +229,7 @@ class _LocalFiles(msgspec.Struct, frozen=True):
 def _local_files(settings: Settings) -> _LocalFiles:
     """Read what can be read, and refuse what can be refused, before an engine is asked.
 
-    Raises: CallerError on an address, option or file that cannot be used, ModelFilesError.
+    Raises: CallerError on an address, option or file that cannot be used, ModelFilesError, TooSlow.
     """
     if settings.engine != EMBEDDED:
         engine_url(settings.engine)
@@ -238,6 +237,7 @@ def _local_files(settings: Settings) -> _LocalFiles:
     if settings.tokenizer is not None:
         files = read_model_folder(settings.tokenizer, template)
         _answer_format(settings, files)
+        refuse_slow_template(files)
         return _LocalFiles(template, files)
     if settings.engine != EMBEDDED:
         raise CallerError(
@@ -251,7 +251,9 @@ def _local_files(settings: Settings) -> _LocalFiles:
 def _embedded_files(local: _LocalFiles, engine: EngineServer) -> ModelFiles:
     with Path(engine.model_path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
         files = tokenizer_files(memoryview(view))
-    return msgspec.structs.replace(files, chat_template=local.template or engine.capabilities.chat_template)
+    files = msgspec.structs.replace(files, chat_template=local.template or engine.capabilities.chat_template)
+    refuse_slow_template(files)
+    return files
 
 
 def read_model_folder(folder: Path, template: str | None = None) -> ModelFiles:
