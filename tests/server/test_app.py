@@ -57,8 +57,6 @@ def test_where_nothing_answers_the_error_says_so_in_a_dialects_shape(room: Any, 
     ("path", "named"),
     [
         ("/r/x/v1/responses/compact", "/v1/responses/compact"),
-        ("/v1/messages", "/v1/messages"),
-        ("/r/x/v1/messages/count_tokens", "/v1/messages"),
         ("/r/x/v1/completions", "/v1/completions"),
         ("/r/x/embeddings", "/embeddings"),
         ("/r/x/v1beta/models/gemini:generateContent", "/v1beta/models/gemini:generateContent"),
@@ -68,6 +66,36 @@ def test_a_dialect_that_is_not_served_is_named_with_the_one_that_is(room: Any, p
     answer = ask(room, "POST", path)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
     assert answer.json()["error"]["message"] == (f"`{named}` is not served in this version. Use /v1/chat/completions or /v1/responses.")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/r/x/v1/messages"), ("POST", "/r/x/v1/messages/batches"), ("GET", "/v1/messages/batches/7")],
+)
+def test_where_nothing_answers_under_anthropics_path_the_error_has_anthropics_shape(
+    room: Any, method: str, path: str
+) -> None:
+    answer = ask(room, method, path)
+    body = answer.json()
+    assert (answer.status_code, body["type"], body["error"]["type"]) == (404, "error", "not_found_error")
+    assert f"{method} {path}" in body["error"]["message"]
+
+
+def test_anthropics_clients_are_shown_the_models_as_they_know_them(room: Any) -> None:
+    def shown(path: str) -> Any:
+        return room.http.get(room.client.url + path, headers={"anthropic-version": "2023-06-01"})
+
+    assert [model["type"] for model in shown("/r/looks-only/v1/models").json()["data"]] == ["model"]
+    assert shown("/v1/models/m").json()["display_name"] == "m"
+    missing = shown("/v1/models/claude-9")
+    assert (missing.status_code, missing.json()["error"]["type"]) == (404, "not_found_error")
+
+
+def test_every_answer_has_a_request_id(room: Any) -> None:
+    room.script("A<|im_end|>")
+    said = room.agent().say("Hi").headers
+    assert said["request-id"] == said["x-request-id"] == f"req_{said['x-turnstile-rollout']}-c0"
+    assert ask(room, "GET", "/nothing").headers["request-id"].startswith("req_")
 
 
 def test_the_model_list_begins_no_rollout(room: Any) -> None:

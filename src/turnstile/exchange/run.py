@@ -16,25 +16,17 @@ import msgspec
 from turnstile.conversation import Answer, Call, Reply, TokenLogprob
 from turnstile.errors import TurnstileError
 from turnstile.exchange.checks import verify
-from turnstile.exchange.draws import (
-    SEED_SPACE,
-    choices_of,
-    draw_for,
-    refuse_images,
-    refuse_lost_tools,
-    refuse_what_is_not_honoured,
-)
+from turnstile.exchange.draws import SEED_SPACE, choices_of, draw_for, refuse_what_is_not_honoured
 from turnstile.exchange.failures import Progress, failure
 from turnstile.exchange.inflight import Flight
+from turnstile.exchange.prompts import prompt_for
 from turnstile.exchange.records import Planned, Sampled, call_started, sampled_choice
 from turnstile.exchange.rollouts import OpenRollout
 from turnstile.exchange.world import World
 from turnstile.generation import Delta, Draw, Prompt
-from turnstile.history.match import match
 from turnstile.journal import SampledChoice, TurnCommitted
 from turnstile.parsing.grammar import constraint_for
 from turnstile.parsing.parser import Parser, ParserSetup
-from turnstile.templates.plan import head_of_call, plan
 
 T = TypeVar("T")
 
@@ -87,17 +79,12 @@ async def _take(turn: _Turn) -> Answer:
 
 async def _planned(turn: _Turn) -> Planned:
     world, rollout, call = turn.world, turn.rollout, turn.call
-    refuse_images(call, world.engine.capabilities)
-    refuse_lost_tools(call, world.served)
-    head = head_of_call(world.served, call, call.messages)
-    held = match(rollout.forest, head, call)
-    opened = rollout.opened
-    prompt = await world.off_loop(lambda: plan(world.served, call, held, opened.opened_at, opened.retention))
-    constraint = constraint_for(world.answer_format, call, prompt.opening)
+    planned = await prompt_for(world, rollout.forest, rollout.opened, call)
+    constraint = constraint_for(world.answer_format, call, planned.prompt.opening)
     seed = world.draw_seed(SEED_SPACE)
     draw = draw_for(call, constraint, world.served.stop_ids, seed, rollout.opened.rollout_id)
     refuse_what_is_not_honoured(draw, world.engine.capabilities)
-    return Planned(call, head, held, prompt, draw)
+    return Planned(call, planned.head, planned.held, planned.prompt, draw)
 
 
 async def _sample(turn: _Turn, prompt: Prompt, draw: Draw) -> tuple[SampledChoice, Reply]:

@@ -25,6 +25,11 @@ class AnswerHead(msgspec.Struct, frozen=True):
     """The served model's name."""
 
 
+def request_id(head: AnswerHead) -> str:
+    """The id of a request, as headers and error events name it to clients."""
+    return f"req_{head.call_id}"
+
+
 class Encoder(Protocol):
     """Writes one answer. Calls come in this order: feed ... feed, then finish or fail, once."""
 
@@ -65,6 +70,34 @@ class Decoded(msgspec.Struct, frozen=True):
 
     call: Call
     answer_with: Callable[[AnswerHead], Encoder]
+
+
+class CountQuestion(msgspec.Struct, frozen=True):
+    """A question for a prompt's length that was understood; it is no call."""
+
+    call: Call
+    body_of: Callable[[int], bytes]
+    """The answer's body (application/json) for a number of tokens."""
+
+
+class TokenCounter(Protocol):
+    """A dialect's way to ask how long a prompt is."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Where it answers, behind the rollout's base URL."""
+        ...
+
+    def decode(self, request: WireRequest) -> CountQuestion:
+        """Understand a question.
+
+        Raises: CallerError that names the field at fault and what to send instead.
+        """
+        ...
+
+    def refuse(self, error: TurnstileError) -> bytes:
+        """The body of an error answer (content type application/json), sent with `error.status`."""
+        ...
 
 
 class Dialect(Protocol):

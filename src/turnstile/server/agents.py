@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -29,7 +30,7 @@ from turnstile.exchange.world import World
 from turnstile.generation import history_header
 from turnstile.history.digest import body_digest
 from turnstile.journal import AnswerUndelivered
-from turnstile.protocols.base import AnswerHead, Decoded, Dialect, Encoder, WireRequest
+from turnstile.protocols.base import AnswerHead, Decoded, Dialect, Encoder, WireRequest, request_id
 from turnstile.protocols.models import check_model
 from turnstile.reasons import DiscardReason
 from turnstile.server.metrics import Metrics
@@ -70,6 +71,7 @@ class Desk:
             return
         flight = found.flight or self._launch(rollout, decoded.call, digest)
         head = AnswerHead(_answer_id(rollout, flight), int(began.timestamp()), decoded.call.model)
+        line.request_id = request_id(head)
         encoder = decoded.answer_with(head)
         follower = flight.join()
         try:
@@ -232,6 +234,8 @@ class Line:
         """Whether headers have left."""
         self.ended = False
         """Whether the last byte has left."""
+        self.request_id = ""
+        """Empty: one that names no answer."""
 
     async def write(self, flight: Flight, media_type: str, piece: bytes) -> None:
         """Send bytes of an answer that goes on."""
@@ -254,6 +258,7 @@ class Line:
         if self.open:
             return
         headers = {"content-type": media_type, "x-turnstile-rollout": self._rollout_id, **more}
+        headers |= request_headers(self.request_id)
         if status == 503:
             headers["retry-after"] = "1"
         packed = [(name.encode(), value.encode()) for name, value in headers.items()]
@@ -262,6 +267,12 @@ class Line:
 
     async def _put(self, message: AsgiMessage) -> None:
         await self._send(message)
+
+
+def request_headers(named: str = "") -> dict[str, str]:
+    """A request's id as Anthropic's clients look for it, and as OpenAI's do; a fresh one if none is given."""
+    request = named or f"req_{secrets.token_hex(12)}"
+    return {"request-id": request, "x-request-id": request}
 
 
 def _headers(flight: Flight) -> dict[str, str]:

@@ -19,10 +19,13 @@ from turnstile.config import Settings
 from turnstile.errors import CallerError, TurnstileError
 from turnstile.exchange.rollouts import OpenRollout, Rollouts
 from turnstile.exchange.world import World
-from turnstile.protocols import DIALECTS
+from turnstile.protocols import COUNTERS, DIALECTS
+from turnstile.protocols.anthropic_models import anthropic_model_body, anthropic_models_body, is_anthropic_client
 from turnstile.protocols.base import Dialect
 from turnstile.protocols.models import model_body, models_body
-from turnstile.server.agents import Desk, Limits, Line
+from turnstile.server.agents import Desk, Limits, Line, request_headers
+from turnstile.server.counting import Counting
+from turnstile.server.dialects import dialect_of
 from turnstile.server.keys import Keys, presented_key, rollout_named_by, wrong_agent_key
 from turnstile.server.metrics import Metrics
 from turnstile.server.operators import Archive, Operators
@@ -75,6 +78,19 @@ class _Gate:
             raise wrong_agent_key() from None
         self._keys.check_agent(request.headers, rollout)
         return rollout
+
+    async def known(self, request: Request) -> OpenRollout | None:
+        """The rollout that a question is about; where no keys are asked for, none begins by a question.
+
+        Raises: CallerError 401.
+        """
+        if self._keys.required:
+            return await self.rollout(request)
+        rollout_id = request.path_params.get("rollout_id") or rollout_named_by(presented_key(request.headers))
+        try:
+            return await self._rollouts.get(rollout_id) if rollout_id else None
+        except CallerError:
+            return None
 
     async def admit(self, request: Request) -> None:
         """Let a look at the models pass; where no keys are asked for, it begins no rollout (public case J3).
@@ -138,12 +154,14 @@ class _Desktop:
     async def models(self, request: Request) -> Response:
         """GET /v1/models."""
         await self._gate.admit(request)
-        return Response(models_body((self._world.served.model,)), media_type="application/json")
+        body_of = anthropic_models_body if is_anthropic_client(request.headers) else models_body
+        return Response(body_of((self._world.served.model,)), media_type="application/json")
 
     async def model(self, request: Request) -> Response:
         """GET /v1/models/NAME."""
         await self._gate.admit(request)
-        body = model_body((self._world.served.model,), request.path_params["model"])
+        body_of = anthropic_model_body if is_anthropic_client(request.headers) else model_body
+        body = body_of((self._world.served.model,), request.path_params["model"])
         return Response(body, media_type="application/json")
 
 
@@ -166,6 +184,7 @@ def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy
         Route("/healthz", desktop.health, methods=["GET"]),
         Route("/metrics", desktop.figures, methods=["GET"]),
         *_operator_routes(Operators(rollouts, archive, keys, policy, limits)),
+        *_count_routes(Counting(world, gate.known, limits.max_body_bytes)),
         *_agent_routes(desktop, gate),
     ]
     refusals: dict[int | type[Exception], Refuse] = {
@@ -189,10 +208,22 @@ def _operator_routes(operators: Operators) -> list[Route]:
     ]
 
 
+_BASES = ("/r/{rollout_id}", "")
+"""Under a rollout's base URL, and without one for clients whose key names the rollout."""
+
+
+def _count_routes(counting: Counting) -> list[Route]:
+    return [
+        Route(f"{base}{path}", counting.of(counter, path), methods=["POST"])
+        for base in _BASES
+        for counter in COUNTERS
+        for path in counter.paths
+    ]
+
+
 def _agent_routes(desktop: _Desktop, gate: _Gate) -> list[Route]:
-    """Under a rollout's base URL, and without one for clients whose key names the rollout."""
     routes: list[Route] = []
-    for base in ("/r/{rollout_id}", ""):
+    for base in _BASES:
         routes.append(Route(f"{base}/v1/models", desktop.models, methods=["GET"]))
         routes.append(Route(f"{base}/v1/models/{{model:path}}", desktop.model, methods=["GET"]))
         for dialect in DIALECTS:
@@ -202,15 +233,16 @@ def _agent_routes(desktop: _Desktop, gate: _Gate) -> list[Route]:
     return routes
 
 
-async def _refuse(_: Request, error: Exception) -> Response:
+async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, TurnstileError)
-    return Response(DIALECTS[0].refuse(error), status_code=error.status, media_type="application/json")
+    body = dialect_of(request.url.path, request.headers).refuse(error)
+    return Response(body, status_code=error.status, media_type="application/json", headers=request_headers())
 
 
 _NOT_SERVED = re.compile(
-    r"(?:/r/[^/]+)?(?P<path>(?:/v1)?/(?:responses/\w+|messages|completions|embeddings)|/v1(?:beta)?/models/[^/]+:\w+)(?:/.*)?"
+    r"(?:/r/[^/]+)?(?P<path>(?:/v1)?/(?:responses/\w+|completions|embeddings)|/v1(?:beta)?/models/[^/]+:\w+)(?:/.*)?"
 )
-"""Paths of dialects that agents speak and Turnstile does not yet: OpenAI's others, Anthropic's and Gemini's."""
+"""Paths of dialects that agents speak and Turnstile does not yet: OpenAI's others and Gemini's."""
 
 
 async def _no_route(request: Request, _: Exception) -> Response:

@@ -1,0 +1,230 @@
+"""Messages of an Anthropic request, made into the conversation's own.
+
+A tool result becomes a tool message, whatever user message it stood in; what else a user message holds follows
+behind its results. A result with `is_error` has no counterpart in chat templates, so its text says so: `Error: ` is
+put in front, unless it already begins with the word (docs/decisions/0014).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from turnstile.conversation import JsonText, Media, Message, Part, Role, Text, ToolCall
+from turnstile.errors import CallerError
+from turnstile.protocols.anthropic_request import WireBlock, WireMessage, WireSource
+from turnstile.protocols.json_body import json_text, read_json, snippet, wrong_value
+from turnstile.protocols.media import distinct_media, image_from_base64
+from turnstile.protocols.signature import answer_named_by
+
+ODD_ARGUMENTS = "__arguments__"
+"""The one member of a tool's input that stands for arguments which are no JSON object: this dialect has only those."""
+
+_ERROR_MARK = "Error: "
+_ERROR_WORDS = ("error", "<tool_use_error>")
+_ROLES = "user, assistant or system"
+
+_content_decoder: msgspec.json.Decoder[str | list[WireBlock] | None] = msgspec.json.Decoder(
+    str | list[WireBlock] | None
+)
+_odd_decoder: msgspec.json.Decoder[dict[str, str]] = msgspec.json.Decoder(dict[str, str])
+
+
+def messages_of(
+    system: str | list[WireBlock] | None, wires: Sequence[WireMessage]
+) -> tuple[tuple[Message, ...], tuple[Media, ...]]:
+    """All messages, the system prompt first and none merged, and the bytes of their images, each once.
+
+    A string, a list of one text block and an absent or empty one follow the conversation's rules: a string is one
+    part, and nothing but empty texts is nothing.
+
+    Raises: CallerError that names the message and the field at fault.
+    """
+    reader = _Reader()
+    messages: list[Message] = []
+    if parts := reader.parts(system or "", "system"):
+        messages.append(Message(Role.SYSTEM, parts))
+    for index, wire in enumerate(wires):
+        messages += reader.messages(wire, f"messages[{index}]")
+    return tuple(messages), distinct_media(reader.media)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.media: list[Media] = []
+
+    def messages(self, wire: WireMessage, path: str) -> list[Message]:
+        match wire.role:
+            case "user":
+                return self._user(wire.content, f"{path}.content")
+            case "assistant":
+                return [_assistant(wire.content, f"{path}.content")]
+            case "system":
+                return [Message(Role.SYSTEM, self.parts(wire.content, f"{path}.content"))]
+            case role:
+                raise wrong_value(f"{path}.role", _ROLES, f'"{role}"')
+
+    def _user(self, content: str | list[WireBlock], path: str) -> list[Message]:
+        if isinstance(content, str):
+            return [Message(Role.USER, self.parts(content, path))]
+        results: list[Message] = []
+        parts: list[Part] = []
+        for at, block in enumerate(content):
+            if block.type == "tool_result":
+                results.append(self._result(block, f"{path}[{at}]"))
+            else:
+                parts.append(self._part(block, f"{path}[{at}]"))
+        spoken = _spoken(parts)
+        return [*results, Message(Role.USER, spoken)] if spoken or not results else results
+
+    def _result(self, block: WireBlock, path: str) -> Message:
+        if not block.tool_use_id:
+            raise wrong_value(f"{path}.tool_use_id", "the id of a tool_use block", "" if block.id is None else "null")
+        content = read_json(_content_decoder, block.content, f"{path}.content")
+        parts = self.parts(content or "", f"{path}.content")
+        return Message(Role.TOOL, _marked(parts) if block.is_error else parts, call_id=block.tool_use_id)
+
+    def parts(self, content: str | list[WireBlock], path: str) -> tuple[Part, ...]:
+        if isinstance(content, str):
+            return (Text(content),) if content else ()
+        return _spoken([self._part(block, f"{path}[{at}]") for at, block in enumerate(content)])
+
+    def _part(self, block: WireBlock, path: str) -> Part:
+        match block.type:
+            case "text":
+                return Text(_text_of(block, path))
+            case "image":
+                self.media.append(_image(block.source, f"{path}.source"))
+                return self.media[-1].image
+            case "document":
+                return Text(_document(block.source, f"{path}.source"))
+            case "tool_reference":
+                return Text(f"The tool `{block.tool_name or ''}` can be called now.")
+            case kind:
+                raise _not_served(path, kind, "Send text, image and tool_result blocks")
+
+
+def tools_referred_to(wires: Sequence[WireMessage]) -> frozenset[str]:
+    """Names of the tools that a tool search of the client has loaded: those in `tool_reference` blocks of results.
+
+    Raises: CallerError if the content of a result is no such thing.
+    """
+    found: set[str] = set()
+    for index, wire in enumerate(wires):
+        for at, block in enumerate(() if isinstance(wire.content, str) else wire.content):
+            if block.type == "tool_result":
+                content = read_json(_content_decoder, block.content, f"messages[{index}].content[{at}].content")
+                inner = content if isinstance(content, list) else []
+                found.update(each.tool_name or "" for each in inner if each.type == "tool_reference")
+    return frozenset(found)
+
+
+def input_of(arguments: JsonText) -> JsonText:
+    """A call's arguments as this dialect has them: a JSON object, whatever they are."""
+    try:
+        msgspec.json.decode(arguments or "{}", type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError):
+        return msgspec.json.encode({ODD_ARGUMENTS: arguments}).decode()
+    return arguments or "{}"
+
+
+def _spoken(parts: list[Part]) -> tuple[Part, ...]:
+    return tuple(parts) if any(part != Text("") for part in parts) else ()
+
+
+def _marked(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    match parts:
+        case (Text(text=text), *rest):
+            says_so = text.lstrip().lower().startswith(_ERROR_WORDS)
+            return parts if says_so else (Text(_ERROR_MARK + text), *rest)
+        case _:
+            return (Text(_ERROR_MARK.rstrip()), *parts)
+
+
+def _assistant(content: str | list[WireBlock], path: str) -> Message:
+    """Text blocks are one text: the model wrote nothing between them that it did not write as text."""
+    if isinstance(content, str):
+        return Message(Role.ASSISTANT, (Text(content),) if content else ())
+    texts: list[str] = []
+    thoughts: list[str] = []
+    signatures: list[str] = []
+    calls: list[ToolCall] = []
+    for at, block in enumerate(content):
+        where = f"{path}[{at}]"
+        match block.type:
+            case "text":
+                texts.append(_text_of(block, where))
+            case "thinking":
+                thoughts.append(block.thinking or "")
+                signatures.append(block.signature or "")
+            case "redacted_thinking":
+                signatures.append(block.data or "")
+            case "tool_use":
+                calls.append(_call(block, where))
+            case kind:
+                raise _not_served(where, kind, "Send text, thinking and tool_use blocks in assistant messages")
+    text = "".join(texts)
+    return Message(
+        Role.ASSISTANT,
+        (Text(text),) if text else (),
+        reasoning="".join(thoughts),
+        calls=tuple(calls),
+        answer_id=next((named for signature in signatures if (named := answer_named_by(signature))), ""),
+    )
+
+
+def _call(block: WireBlock, path: str) -> ToolCall:
+    if not block.name:
+        raise wrong_value(f"{path}.name", "a tool's name", "" if block.name is None else '""')
+    written = json_text(block.input)
+    if written == "null":
+        written = "{}"
+    if not written.startswith("{"):
+        raise wrong_value(f"{path}.input", "an object", written)
+    return ToolCall(block.id or "", block.name, _odd_arguments(written) if ODD_ARGUMENTS in written else written)
+
+
+def _odd_arguments(written: JsonText) -> JsonText:
+    """What `input_of` hid in an object."""
+    try:
+        members = _odd_decoder.decode(written)
+    except msgspec.ValidationError:
+        return written
+    return members[ODD_ARGUMENTS] if members.keys() == {ODD_ARGUMENTS} else written
+
+
+def _text_of(block: WireBlock, path: str) -> str:
+    if block.text is None:
+        raise wrong_value(f"{path}.text", "a string")
+    return block.text
+
+
+def _image(source: WireSource | None, path: str) -> Media:
+    match source:
+        case None:
+            raise wrong_value(path, "an object")
+        case WireSource(type="base64", data=str(data), media_type=media_type):
+            return image_from_base64(data, media_type or "", f"{path}.data")
+        case WireSource(type="base64"):
+            raise wrong_value(f"{path}.data", "an image in base64")
+        case WireSource(type=kind):
+            problem = f"`{path}`: an image of source type `{snippet(kind)}` would have to be fetched, which is not done"
+            remedy = "Send the image itself, with a source of type `base64`"
+            raise CallerError(problem, remedy, code="unsupported_value", param=path)
+
+
+def _document(source: WireSource | None, path: str) -> str:
+    match source:
+        case WireSource(type="text", data=str(data)):
+            return data
+        case None:
+            raise wrong_value(path, "an object")
+        case WireSource(type=kind):
+            problem = f"`{path}`: a document of source type `{snippet(kind)}` cannot be served"
+            raise CallerError(problem, "Send its text", code="unsupported_value", param=path)
+
+
+def _not_served(path: str, kind: str, remedy: str) -> CallerError:
+    problem = f"`{path}`: a block of type `{snippet(kind)}` cannot be served there"
+    return CallerError(problem, remedy, code="unsupported_value", param=path)

@@ -1,0 +1,53 @@
+"""Questions for a prompt's length: answered from what is held, recorded nowhere (public case J2)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnstile.exchange.prompts import prompt_for
+from turnstile.exchange.rollouts import OpenRollout
+from turnstile.exchange.world import World
+from turnstile.history.forest import Forest
+from turnstile.journal import RolloutOpened
+from turnstile.protocols.base import TokenCounter, WireRequest
+from turnstile.protocols.models import check_model
+from turnstile.server.agents import read_body
+
+FindRollout = Callable[[Request], Awaitable[OpenRollout | None]]
+
+
+class Counting:
+    """Answers how many tokens the next prompt of a rollout would have."""
+
+    def __init__(self, world: World, find: FindRollout, max_body_bytes: int) -> None:
+        """Count for the rollouts that `find` knows; it begins none."""
+        self._world = world
+        self._find = find
+        self._max_body_bytes = max_body_bytes
+
+    def of(self, counter: TokenCounter, path: str) -> Callable[[Request], Awaitable[Response]]:
+        """The handler of one path.
+
+        Raises: CallerError as the call itself would.
+        """
+
+        async def count(request: Request) -> Response:
+            rollout = await self._find(request)
+            body = await read_body(request, self._max_body_bytes)
+            question = counter.decode(WireRequest(body, dict(request.headers), path))
+            check_model((self._world.served.model,), question.call.model)
+            forest, opened = self._held(rollout)
+            planned = await prompt_for(self._world, forest, opened, question.call)
+            length = len(planned.prompt.held_T) + len(planned.prompt.added_A)
+            headers = {} if rollout is None else {"x-turnstile-rollout": rollout.opened.rollout_id}
+            return Response(question.body_of(length), media_type="application/json", headers=headers)
+
+        return count
+
+    def _held(self, rollout: OpenRollout | None) -> tuple[Forest, RolloutOpened]:
+        if rollout is not None:
+            return rollout.forest, rollout.opened
+        return Forest(), RolloutOpened(rollout_id="", attempt=1, opened_at=self._world.now())

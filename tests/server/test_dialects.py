@@ -1,0 +1,26 @@
+"""Whose error shape a request gets that got no further than its address."""
+
+from __future__ import annotations
+
+import pytest
+
+from turnstile.server.dialects import dialect_of
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "name"),
+    [
+        ("/v1/messages", {}, "anthropic.messages"),
+        ("/r/x/v1/messages", {}, "anthropic.messages"),
+        ("/r/x/v1/messages/batches/7", {}, "anthropic.messages"),
+        ("/r/x/v1/messages/count_tokens", {}, "anthropic.messages"),
+        ("/r/x/v1/messagesx", {}, "openai.chat"),
+        ("/r/x/v1/chat/completions", {}, "openai.chat"),
+        ("/v1/models/none", {}, "openai.chat"),
+        ("/v1/models/none", {"anthropic-version": "2023-06-01"}, "anthropic.messages"),
+        ("/r/v1/messages", {}, "openai.chat"),
+        ("/", {}, "openai.chat"),
+    ],
+)
+def test_the_address_tells_the_dialect_and_else_the_headers_do(path: str, headers: dict[str, str], name: str) -> None:
+    assert dialect_of(path, headers).name == name
