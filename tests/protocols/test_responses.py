@@ -1,0 +1,24 @@
+"""OpenAI Responses as a dialect."""
+
+from __future__ import annotations
+
+import msgspec
+
+from turnstile.conversation import Answer, Message, Reply, ReplyFinish, Role, Text, Usage
+from turnstile.errors import EngineError
+from turnstile.protocols.base import AnswerHead, WireRequest
+from turnstile.protocols.openai_error import error_body
+from turnstile.protocols.responses import RESPONSES
+
+
+def test_a_request_comes_with_the_way_to_answer_it():
+    decoded = RESPONSES.decode(WireRequest(b'{"model": "m", "input": "hi"}', {}))
+    encoder = decoded.answer_with(AnswerHead("r-c0", 7, "m"))
+    reply = Reply(Message(Role.ASSISTANT, (Text(""),)), ReplyFinish.STOP)
+    body = msgspec.json.decode(encoder.finish(Answer((reply,), Usage(1, 1))))
+    assert (body["id"], body["object"], body["status"]) == ("resp_r-c0", "response", "completed")
+
+
+def test_errors_have_openais_shape():
+    error = EngineError("Down", "Start it")
+    assert RESPONSES.refuse(error) == error_body(error)
