@@ -46,6 +46,7 @@ _HEADINGS = {
     Topic.REWRITE: "What the template rewrites, and a splice does not",
     Topic.NOTE: "Also",
 }
+_PUT_BACK = {True: "with the ids that were sampled", False: "rendered again as text"}
 _REWRITES = {
     "g": "opens answers with other text",
     "G": "opens answers with other text",
@@ -147,6 +148,7 @@ def _print(certificate: Certificate, console: Console) -> None:
     if certificate.shapes:
         console.print(_table(certificate))
         console.print(_chain_line(certificate))
+        console.print(_multi_line(certificate))
     found = advice(certificate)
     for topic, heading in _HEADINGS.items():
         _print_advice(heading, [each for each in found if each.topic is topic], console)
@@ -190,6 +192,14 @@ def _chain_line(certificate: Certificate) -> str:
             case ChainOutcome.DIFFERENT | ChainOutcome.REFUSED:
                 said.append(f"{what}: {chain.outcome} at turn {chain.turn}")
     return "\n" + "; ".join(said) if said else ""
+
+
+def _multi_line(certificate: Certificate) -> str:
+    said = [
+        f"{'with tools' if each.tools else 'without tools'}, {_PUT_BACK[each.verdict is Verdict.EXACT]}"
+        for each in certificate.multi_splices
+    ]
+    return "Earlier answers in a rewritten history: " + "; ".join(said)
 
 
 def _print_advice(heading: str, found: list[Advice], console: Console) -> None:

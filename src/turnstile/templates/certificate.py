@@ -189,6 +189,8 @@ class Certificate(msgspec.Struct, frozen=True):
     shapes: tuple[ShapeVerdict, ...]
     repeats: tuple[Repeat, ...]
     chains: tuple[Chain, ...]
+    multi_splices: tuple[MultiSpliceCheck, ...]
+    """Without tools and with them; empty if nothing can be spliced."""
     fates: Fates
     depends_on: tuple[str, ...]
     """What changes the text without changing what it says: `clock`, `tool_order`, `tool_key_order`,
@@ -262,6 +264,7 @@ def refused(problem: str, kwargs: JsonText = "{}") -> Certificate:
         shapes=(),
         repeats=(),
         chains=(),
+        multi_splices=(),
         fates=absent,
         depends_on=(),
         parities=(),

@@ -21,6 +21,7 @@ from turnstile.templates.certificate import (
     class_of,
 )
 from turnstile.templates.checks_chain import check_chain
+from turnstile.templates.checks_multi import check_multi
 from turnstile.templates.checks_shapes import check_repeats, check_shape, probe_texts, shapes_of
 from turnstile.templates.checks_text import check_fates, check_order, check_renders
 from turnstile.templates.checks_tokens import (
@@ -102,6 +103,7 @@ def certify(
         shapes=shapes,
         repeats=repeats,
         chains=chains,
+        multi_splices=() if problem else check_multi(served, kwargs),
         fates=check_fates(served, kwargs, shapes),
         depends_on=tuple(check_order(served, kwargs)),
         parities=(*check_faster(served, faster, probe_texts(served, kwargs)), check_engine(served, tokenize)),

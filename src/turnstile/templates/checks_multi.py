@@ -162,5 +162,6 @@ def _replays(served: Served, answers: Iterable[HeldAnswer], covered_M: int) -> t
 
 
 def _sampled(served: Served, at: int) -> IdRun:
-    """Any ids do: neither way looks at any but the last."""
-    return served.tokenizer.encode(f"sampled {at}") + IdRun.of([min(served.stop_ids)])
+    """Any ids do: neither way looks at any but the last. All stop tokens take turns, those too that are replaced."""
+    stops = sorted(served.stop_ids)
+    return served.tokenizer.encode(f"sampled {at}") + IdRun.of([stops[at % len(stops)]])
