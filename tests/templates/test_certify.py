@@ -80,7 +80,7 @@ MORE = {
             unproven="deep_user",
             refused="tool_result tool_result_with_content tool_result_think parallel_two_results parallel_same_tool"
             " result_then_user two_users system_middle tool_text_odd tool_text_unicode tool_text_empty deep_tool"
-            " nosys_tool prefill_after_tool",
+            " nosys_tool prefill_after_tool tool_image",
         ),
     ),
     "glm4.6": Row(PARTIAL, "yes yes yes H", LATE, "header_stop"),
@@ -95,7 +95,9 @@ MORE = {
     "llama3.2": Row(PARTIAL, PLAIN, ONE_CALL),
     "minimax-m2": Row(REWRITES, "gG gG yes GH"),
     "minimax-m2.5-fixed-miles": Row(REWRITES, "gG gG yes GH"),
-    "mistral-small-3.2": Row(PARTIAL, PLAIN, limits(unproven="result_then_user", refused="two_users system_middle")),
+    "mistral-small-3.2": Row(
+        PARTIAL, PLAIN, limits(unproven="result_then_user", refused="two_users system_middle tool_image")
+    ),
     "muse-glimmer": Row(EXACT, "yes yes yes yes"),
     "nemotron3-nano": Row(REWRITES, "gG gG yes GH"),
     "nemotron3-super": Row(REWRITES, "gG gG yes GH"),

@@ -14,16 +14,17 @@ from turnstile.templates.checks_shapes import (
     check_shape,
     endings,
     probe_texts,
+    shapes_of,
     whole_render,
 )
 from turnstile.templates.facts import probe
 from turnstile.templates.render import Template
 from turnstile.templates.served import Served
-from turnstile.templates.shapes import SHAPES
+from turnstile.templates.shapes import ALL_SHAPES, IMAGE_SHAPES, SHAPES
 from turnstile.tokens import IdRun
 
 REFUSED = "The chat template refused the conversation"
-SHAPE = {shape.name: shape for shape in SHAPES}
+SHAPE = {shape.name: shape for shape in ALL_SHAPES}
 
 pytestmark = pytest.mark.families
 
@@ -156,3 +157,28 @@ def test_a_whole_render_is_split_at_the_answers_end(served: Callable[[str], Serv
     )
     assert model.tokenizer.decode(whole.held_T).endswith("<|im_end|>")
     assert whole.text in set(probe_texts(model, "{}"))
+
+
+@pytest.mark.parametrize("family_name", ["qwen3-vl", "qwen2.5-vl"])
+def test_pictures_that_are_numbered_need_the_history_where_one_came_before(
+    served: Callable[[str], Served], family_name: str
+) -> None:
+    verdicts = [check_shape(served(family_name), shape, '{"add_vision_id":true}').verdict for shape in IMAGE_SHAPES]
+    assert verdicts == [Verdict.EXACT, Verdict.NEEDS_HISTORY, Verdict.NEEDS_HISTORY]
+
+
+def test_a_tool_result_whose_image_is_not_printed_is_refused(served: Callable[[str], Served]) -> None:
+    verdict = check_shape(served("mistral-small-3.2"), SHAPE["tool_image"], "{}")
+    assert verdict == ShapeVerdict(
+        "tool_image",
+        Verdict.REFUSED,
+        "",
+        "unknown",
+        renders=False,
+        lost=False,
+        detail="The template does not print an image in such a message",
+    )
+
+
+def test_shapes_with_images_are_checked_where_the_template_takes_them(served: Callable[[str], Served]) -> None:
+    assert (shapes_of(served("qwen3")), shapes_of(served("qwen3.5"))) == (SHAPES, ALL_SHAPES)

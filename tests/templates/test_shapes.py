@@ -8,7 +8,7 @@ import pytest
 
 from turnstile.conversation import Role
 from turnstile.generation import Cut
-from turnstile.templates.shapes import PASTS, RARE, REPEATED, SHAPES, Shape, without_calls
+from turnstile.templates.shapes import ALL_SHAPES, IMAGE_SHAPES, PASTS, RARE, REPEATED, SHAPES, Shape, without_calls
 
 
 def name(shape: Shape) -> str:
@@ -46,7 +46,14 @@ def test_there_are_the_24_shapes_that_the_bridge_table_is_about() -> None:
     )
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=name)
+def test_there_are_three_more_for_templates_that_take_images() -> None:
+    assert tuple(map(name, IMAGE_SHAPES)) == ("user_image", "user_image_deep", "tool_image")
+    assert [sum(len(message.images) for message in shape.new_M) for shape in IMAGE_SHAPES] == [1, 1, 1]
+    assert [sum(len(message.images) for message in shape.history_M) for shape in IMAGE_SHAPES] == [0, 1, 1]
+    assert ALL_SHAPES == SHAPES + IMAGE_SHAPES
+
+
+@pytest.mark.parametrize("shape", ALL_SHAPES, ids=name)
 def test_the_answers_body_ends_in_a_word_that_occurs_nowhere_else(shape: Shape) -> None:
     assert shape.call("{}").messages[len(shape.history_M)] == shape.answer
     others = (*shape.history_M, *shape.new_M)
@@ -56,7 +63,7 @@ def test_the_answers_body_ends_in_a_word_that_occurs_nowhere_else(shape: Shape) 
     assert without_calls(shape).answer.text.count(RARE) == 1
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=name)
+@pytest.mark.parametrize("shape", ALL_SHAPES, ids=name)
 def test_calls_are_as_the_strictest_template_wants_them(shape: Shape) -> None:
     messages = shape.call("{}").messages
     calls = {call.call_id: call for message in messages for call in message.calls}
