@@ -94,12 +94,20 @@ def test_a_pattern_can_be_read_in_a_log() -> None:
 
 def test_what_was_certified_and_what_was_learned_is_known_and_counted_apart() -> None:
     proofs = Proofs()
-    certified, learned = Proof(Verdict.EXACT), Proof(Verdict.UNPROVEN, "it raises")
+    certified, learned = Proof(Verdict.UNPROVEN, "it raises"), Proof(Verdict.NEEDS_HISTORY)
     proofs.certify(pattern(USER), certified)
     proofs.learn(pattern(USER, USER), learned)
     assert [proofs.known(pattern(*[USER] * count)) for count in (1, 2)] == [certified, learned]
     assert proofs.known(pattern(SYSTEM)) is None
-    assert dict(proofs.counts()) == {"certified": 1, "unproven": 1}
+    assert dict(proofs.counts()) == {"certified": 1, "needs_history": 1}
+
+
+def test_a_template_that_raised_on_one_history_is_asked_again_and_only_another_verdict_is_news() -> None:
+    proofs = Proofs()
+    learned = [proofs.learn(pattern(USER), Proof(Verdict.UNPROVEN, why)) for why in ("one", "another")]
+    assert (learned, proofs.known(pattern(USER)), dict(proofs.counts())) == ([True, False], None, {"unproven": 1})
+    assert proofs.learn(pattern(USER), Proof(Verdict.EXACT))
+    assert (proofs.known(pattern(USER)), dict(proofs.counts())) == (Proof(Verdict.EXACT), {"exact": 1})
 
 
 def test_patterns_that_clients_make_up_are_forgotten_before_they_fill_the_memory() -> None:

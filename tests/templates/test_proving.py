@@ -111,6 +111,24 @@ def test_a_pattern_whose_whole_history_the_template_refuses_is_spliced_and_noted
 
 
 @pytest.mark.families
+def test_a_history_that_the_template_refuses_casts_no_doubt_on_those_that_it_takes(
+    served: Callable[[str], Served],
+) -> None:
+    """Qwen3.5's template raises on a call of the past whose arguments are no JSON object."""
+    qwen = fresh(served("qwen3.5"))
+
+    def notes(arguments: str) -> list[NoteCode]:
+        calling = Message(role=Role.ASSISTANT, calls=(ToolCall("id", "ls", arguments),))
+        past = (USER, calling, Message(role=Role.TOOL, parts=(Text("a.txt"),), call_id="id"))
+        held = HeldAnswer(NodeRef("c0"), IdRun.of([5, min(qwen.stop_ids)]), ANSWER, Cut.NONE, past)
+        found = proven_bridge(qwen, held, (USER,), Call("openai.chat", "m", (*past, ANSWER, USER)), NOW)
+        assert isinstance(found, Bridge)
+        return [note.code for note in found.notes]
+
+    assert [notes(each) for each in ('{"a" 1}', "{}", '{"a" 1}')] == [[NoteCode.LOOSER_THAN_TEMPLATE], [], []]
+
+
+@pytest.mark.families
 def test_where_no_bridge_is_found_the_reason_is_that_of_the_bridge_and_nothing_is_learned(
     model: Callable[[str], Served],
 ) -> None:

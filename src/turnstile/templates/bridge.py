@@ -7,7 +7,7 @@ on the turns before, from the client's whole history, of which only the tail is 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import msgspec
@@ -93,7 +93,7 @@ def crossed(crossing: Crossing) -> Bridge | Refusal:
     if isinstance(small, Bridge):
         return small
     whole = history_bridge(crossing)
-    return whole if isinstance(whole, Bridge) else _joined((small, whole))
+    return whole if isinstance(whole, Bridge) else joined((small, whole))
 
 
 def sentinel_bridge(crossing: Crossing) -> Bridge | Refusal:
@@ -121,7 +121,7 @@ def _first_mode(crossing: Crossing, kind: BridgeKind, past_M: tuple[Message, ...
         if isinstance(built, Bridge):
             return built
         refused.append(built)
-    return _joined(tuple(refused))
+    return joined(refused)
 
 
 def _boundary(crossing: Crossing, past_M: tuple[Message, ...], mode: Mode) -> Boundary | Refusal:
@@ -196,6 +196,8 @@ def _texts(message: Message) -> Iterator[str]:
     return (part.text for part in message.parts if isinstance(part, Text))
 
 
-def _joined(refused: tuple[Refusal, ...]) -> Refusal:
-    details = dict.fromkeys(refusal.detail for refusal in refused)
-    return Refusal(refused[0].reason, "; ".join(details))
+def joined(refused: Iterable[Refusal]) -> Refusal:
+    """One refusal for several: the first one's reason, and all details."""
+    first, *others = refused
+    details = dict.fromkeys(refusal.detail for refusal in (first, *others))
+    return Refusal(first.reason, "; ".join(details))

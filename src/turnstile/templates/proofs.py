@@ -74,13 +74,19 @@ def pattern_of(held: HeldAnswer, new_M: tuple[Message, ...], call: Call) -> Patt
     )
 
 
+_ROLES = {role: role.value for role in Role}
+
+
 def _kind(message: Message) -> Kind:
-    has_media = any(not isinstance(part, Text) for part in message.parts)
-    kind = f"{message.role.value}+media" if has_media else message.role.value
-    if message.role is not Role.ASSISTANT or not message.calls:
+    # Asked of each message of each request, so the common cases are told by look-ups alone.
+    calls, parts = message.calls, message.parts
+    kind = _ROLES[message.role]
+    if parts and not (len(parts) == 1 and type(parts[0]) is Text):
+        kind += "+media" if any(not isinstance(part, Text) for part in parts) else ""
+    if not calls:
         return kind
-    calls = "call" if len(message.calls) == 1 else "calls"
-    return f"{kind}+{calls}+text" if message.text else f"{kind}+{calls}"
+    kind += "+call" if len(calls) == 1 else "+calls"
+    return f"{kind}+text" if parts else kind
 
 
 class Proof(msgspec.Struct, frozen=True):
@@ -102,18 +108,27 @@ class Proofs:
         self._drops_thinking: dict[tuple[JsonText, bool], bool] = {}
 
     def known(self, pattern: Pattern) -> Proof | None:
-        """What is known of a pattern; None if nothing is."""
-        return self._certified.get(pattern) or self._learned.get(pattern)
+        """What is settled of a pattern; None if nothing is.
+
+        That a template raised on one client's history settles nothing: a malformed call in it may have been why.
+        """
+        found = self._certified.get(pattern)
+        if found is not None:
+            return found
+        learned = self._learned.get(pattern)
+        return None if learned is None or learned.verdict is Verdict.UNPROVEN else learned
 
     def certify(self, pattern: Pattern, proof: Proof) -> None:
         """Take over what a certificate says."""
         self._certified[pattern] = proof
 
-    def learn(self, pattern: Pattern, proof: Proof) -> None:
-        """Remember what a pattern's first use showed."""
-        if len(self._learned) >= _LEARNED_KEPT:
+    def learn(self, pattern: Pattern, proof: Proof) -> bool:
+        """Remember what a use of a pattern showed; says whether its verdict is news."""
+        before = self._learned.get(pattern)
+        if before is None and len(self._learned) >= _LEARNED_KEPT:
             self._learned.clear()
         self._learned[pattern] = proof
+        return before is None or before.verdict is not proof.verdict
 
     def drops_thinking(self, call: Call, compute: Callable[[], bool]) -> bool:
         """Whether the template drops the thinking of earlier turns, computed once a set of arguments."""

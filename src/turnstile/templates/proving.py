@@ -16,7 +16,7 @@ import msgspec
 from turnstile.conversation import Call, Message
 from turnstile.generation import BridgeKind, HeldAnswer, NodeRef, Note
 from turnstile.reasons import NoteCode, RerenderReason
-from turnstile.templates.bridge import Bridge, Crossing, crossed, history_bridge, sentinel_bridge
+from turnstile.templates.bridge import Bridge, Crossing, crossed, history_bridge, joined, sentinel_bridge
 from turnstile.templates.certificate import Certificate, CertificateClass, ShapeVerdict
 from turnstile.templates.checks_shapes import shape_for
 from turnstile.templates.proofs import Pattern, Proof, Verdict, pattern_of
@@ -43,7 +43,7 @@ def proven_bridge(
         return history_bridge(crossing)
     pattern = pattern_of(held, new_M, call)
     proof = served.proofs.known(pattern)
-    return _first_use(crossing, pattern) if proof is None else _built(crossing, proof)
+    return _compared(crossing, pattern) if proof is None else _built(crossing, proof)
 
 
 def _built(crossing: Crossing, proof: Proof) -> Bridge | Refusal:
@@ -59,21 +59,24 @@ def _built(crossing: Crossing, proof: Proof) -> Bridge | Refusal:
             assert_never(proof.verdict)
 
 
-def _first_use(crossing: Crossing, pattern: Pattern) -> Bridge | Refusal:
+def _compared(crossing: Crossing, pattern: Pattern) -> Bridge | Refusal:
     small = sentinel_bridge(crossing)
     whole = history_bridge(crossing)
     proof = _proof(small, whole)
     if proof is None:
-        return crossed(crossing)
-    crossing.served.proofs.learn(pattern, proof)
-    level = logging.INFO if proof.verdict is Verdict.EXACT else logging.WARNING
-    log.log(
-        level, "first request of its pattern, %s: %s%s", proof.verdict, pattern, proof.detail and f": {proof.detail}"
-    )
+        return joined(refusal for refusal in (small, whole) if isinstance(refusal, Refusal))
+    if crossing.served.proofs.learn(pattern, proof):
+        _log(pattern, proof)
     if proof.verdict is Verdict.NEEDS_HISTORY:
         return whole
     assert isinstance(small, Bridge)
     return _looser(small, proof) if proof.verdict is Verdict.UNPROVEN else small
+
+
+def _log(pattern: Pattern, proof: Proof) -> None:
+    level = logging.INFO if proof.verdict is Verdict.EXACT else logging.WARNING
+    why = f": {proof.detail}" if proof.detail else ""
+    log.log(level, "first request of its pattern, %s: %s%s", proof.verdict, pattern, why)
 
 
 def _proof(small: Bridge | Refusal, whole: Bridge | Refusal) -> Proof | None:
