@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +26,7 @@ from turnstile.journal import (
     encode,
 )
 from turnstile.reasons import DiscardReason, FailReason, IncompleteReason
+from turnstile.tokens import SegmentKind, tile
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 OPENED = RolloutOpened("r", 1, NOW)
@@ -127,6 +129,22 @@ def test_heads_are_kept_once_in_order_of_use(dialogue):
 def test_an_incomplete_answer_is_held_and_marked(dialogue):
     dialogue.user("a").sampled("b", incomplete=(IncompleteReason.COUNT_MISMATCH,))
     assert [node.is_incomplete for node in dialogue.forest.nodes] == [True]
+
+
+def test_a_prompt_names_one_held_answer_for_each_segment_that_was_put_back(dialogue):
+    dialogue.user("a").sampled("b").user("c")
+    started = msgspec.structs.replace(dialogue.start(), call_id="next")
+    segments = tile([(1, SegmentKind.SCAFFOLD), (2, SegmentKind.REPLAYED)])
+    put_back = msgspec.structs.replace(started, added_segments=segments, replayed=(dialogue.ref,))
+    dialogue.forest.check(put_back)
+    for contradiction in [
+        msgspec.structs.replace(put_back, replayed=()),
+        msgspec.structs.replace(put_back, replayed=(dialogue.ref, dialogue.ref)),
+        msgspec.structs.replace(put_back, replayed=(NodeRef("unknown"),)),
+        msgspec.structs.replace(started, replayed=(dialogue.ref,)),
+    ]:
+        with pytest.raises(StoreError):
+            dialogue.forest.check(contradiction)
 
 
 def test_records_that_contradict_are_refused_and_change_nothing(dialogue):

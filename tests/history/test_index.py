@@ -53,3 +53,12 @@ def test_a_completion_that_goes_on_writing_is_found_at_what_it_continues(dialogu
     first, second = dialogue.forest.nodes
     assert dialogue.forest.index.get(first.key).continuations == [second]
     assert first.prompt_key == second.prompt_key
+
+
+def test_answers_of_equal_words_are_listed_in_commit_order_with_their_ranks(dialogue):
+    dialogue.user("a").sampled("b").user("c").sampled("b").user("d").sampled("e")
+    first, second, third = dialogue.forest.nodes
+    index = dialogue.forest.index
+    assert index.handed_out(weak(dialogue.messages[1])) == [first, second]
+    assert index.handed_out(weak(dialogue.messages[0])) == ()
+    assert [index.rank(node.ref) for node in (first, second, third)] == [0, 1, 2]

@@ -242,6 +242,9 @@ def codes_of(lines_of) -> Callable[[dict[str, Any]], set[str]]:
     return lambda fields: {line.split()[0] for line in lines_of(fields)}
 
 
+_SCAFFOLD, _REPLAYED = SegmentKind.SCAFFOLD, SegmentKind.REPLAYED
+
+
 class Journal:
     """Writes the records of one made-up rollout; ids are whatever the test says."""
 
@@ -250,6 +253,7 @@ class Journal:
             RolloutOpened(rollout_id="ro", attempt=1, opened_at=self._at(0), agent_name="main", metadata='{"seed":3}')
         ]
         self.runs: dict[NodeRef, IdRun] = {}
+        self.sampled: dict[NodeRef, list[int]] = {}
         self.clock = 0
 
     @staticmethod
@@ -269,11 +273,19 @@ class Journal:
         history: History | None = None,
         **given: Any,
     ) -> CallStarted:
-        """A call whose prompt is its parent's ids without the last `cut`, and `added`."""
+        """A call whose prompt is its parent's ids without the last `cut`, and `added`.
+
+        In front of `added` stand the answers of `replayed` without their last `lost` ids, each behind one id.
+        """
         held_T = IdRun() if parent is None else self.runs[parent].slice(0, len(self.runs[parent]) - cut)
+        replayed, lost = given.pop("replayed", ()), given.pop("lost", 0)
+        put_back = [self.sampled[ref][: len(self.sampled[ref]) - lost] for ref in replayed]
+        added = [*(each for run in put_back for each in (9, *run)), *added]
+        before = [(length, kind) for run in put_back for length, kind in ((1, _SCAFFOLD), (len(run), _REPLAYED))]
         prompt_T = held_T + IdRun.of(added)
         first = not any(isinstance(record, CallStarted) for record in self.records)
-        opening = 2 if len(added) > 2 else 0
+        said = len(added) - sum(length for length, _ in before)
+        opening = 2 if said > 2 else 0
         started = CallStarted(
             rollout_id="ro",
             call_id=name,
@@ -288,7 +300,8 @@ class Journal:
             added_A=IdRun.of(added),
             added_segments=tile(
                 [
-                    (len(added) - opening, SegmentKind.OBSERVATION if parent else SegmentKind.PROMPT),
+                    *before,
+                    (said - opening, SegmentKind.OBSERVATION if parent else SegmentKind.PROMPT),
                     (opening, SegmentKind.SCAFFOLD),
                 ]
             ),
@@ -299,6 +312,7 @@ class Journal:
             sampling=Sampling(),
             draw=Draw(stop_ids=frozenset({2})),
             body_digest=name,
+            replayed=tuple(replayed),
             **given,
         )
         self.records.append(started)
@@ -312,6 +326,7 @@ class Journal:
         refs = [NodeRef(name, choice.choice) for choice in choices]
         for ref, choice in zip(refs, choices, strict=True):
             self.runs[ref] = prompt_T + choice.ids_S
+            self.sampled[ref] = choice.ids_S.tolist()
         return refs
 
     def choice(
@@ -348,7 +363,8 @@ class Journal:
         **given: Any,
     ) -> NodeRef:
         """A call with one choice, from start to commit."""
-        self.start(name, added, parent, cut, history)
+        rewritten = {known: given.pop(known) for known in ("replayed", "lost") if known in given}
+        self.start(name, added, parent, cut, history, **rewritten)
         return self.commit(name, self.choice(name, ids, logprobs, **given))[0]
 
     def fail(self, name: str, reason: FailReason, partial: list[int]) -> None:

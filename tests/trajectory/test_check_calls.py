@@ -1,6 +1,13 @@
 from __future__ import annotations
 
+import json
+
 import pytest
+
+from turnstile.generation import Forked
+from turnstile.reasons import ForkReason
+from turnstile.trajectory.assemble import assemble
+from turnstile.trajectory.format import encode_line
 
 
 @pytest.mark.parametrize(
@@ -26,4 +33,39 @@ def test_a_changed_prompt_id_is_found_for_every_call_behind_it(damaged, lines_of
     assert lines_of(fields) == [
         "E401 ro-0001 0 7 sequence differs from the prompt that the engine ran for call c0",
         "E401 ro-0001 0 19 sequence differs from the prompt that the engine ran for call c1",
+    ]
+
+
+@pytest.fixture
+def rewritten(journal):
+    """Two sequences: an answer, and a rewritten history in which its ids stand again without their last one."""
+    forked = Forked(ForkReason.HISTORY_REWRITTEN)
+    first = journal.turn("a", [1, 10, 20], [30, 31, 2])
+    journal.turn("b", [10, 11, 20], [60, 2], history=forked, replayed=[first], lost=1)
+    return json.loads(encode_line(assemble(journal.forest())))
+
+
+def test_ids_that_were_put_back_may_lack_their_stop(rewritten, lines_of):
+    assert [line for line in lines_of(rewritten) if line.startswith("E")] == []
+
+
+@pytest.mark.parametrize("call", [0, 1])
+def test_ids_that_were_put_back_are_those_of_the_call_that_they_name(rewritten, lines_of, call):
+    second = rewritten["sequences"][1]
+    if call:
+        second["segments"][1]["call"] = call
+    else:
+        second["token_ids"][1] = 33
+    named = "ab"[call]
+    assert f"E402 ro 1 1 replayed ids of call {named} differ from what was sampled" in lines_of(rewritten)
+
+
+def test_replayed_ids_of_a_call_whose_own_sequence_is_not_in_the_file_are_held_against_its_hash_and_length(
+    rewritten, lines_of
+):
+    rewritten["calls"][0]["sequence"] = None
+    assert not [line for line in lines_of(rewritten) if line.startswith("E402")]
+    rewritten["calls"][0]["usage"]["completion_tokens"] = 1
+    assert [line for line in lines_of(rewritten) if line.startswith("E402")] == [
+        "E402 ro 1 1 replayed ids of call a differ from what was sampled"
     ]

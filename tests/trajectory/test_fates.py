@@ -24,6 +24,22 @@ def test_a_completion_whose_end_every_child_cuts_off_is_a_leaf_too(journal):
     assert leaves(journal) == ["a", "b"]
 
 
+def test_an_undelivered_answer_that_was_put_back_was_consumed(journal):
+    first = journal.turn("a", ROOT, [30, 2])
+    journal.undelivered("a")
+    assert Fates(journal.forest()).discarded == {first: DiscardReason.CLIENT_GONE}
+    journal.turn("b", [11, 20], [60, 2], history=Forked(ForkReason.HISTORY_REWRITTEN), replayed=[first])
+    assert Fates(journal.forest()).discarded == {}
+    assert leaves(journal) == ["a", "b"]
+
+
+def test_a_choice_that_was_put_back_is_the_one_that_the_client_used(journal):
+    journal.start("a", ROOT)
+    refs = journal.commit("a", journal.choice("a", [30, 2]), journal.choice("a", [31, 2], number=1))
+    journal.turn("b", [11, 20], [60, 2], history=Forked(ForkReason.HISTORY_REWRITTEN), replayed=refs[1:])
+    assert Fates(journal.forest()).discarded == {refs[0]: DiscardReason.UNSELECTED_CHOICE}
+
+
 def test_what_was_discarded_extends_nothing(journal):
     first = journal.turn("a", ROOT, [30, 2])
     journal.turn("b", [3, 50, 20], [60, 2], first)

@@ -48,7 +48,11 @@ def add_call(data, journal, name, refs):
     parent = data.draw(st.none() | st.sampled_from(refs), label="parent") if refs else None
     cut = data.draw(st.sampled_from([0, 0, 1]), label="cut") if parent and len(journal.runs[parent]) > 1 else 0
     fork = data.draw(st.none() | st.sampled_from(FORKS), label="fork") if refs else None
-    journal.start(name, data.draw(ADDED, label="added"), parent, cut, Forked(ForkReason.STOP_MISMATCH) if cut else fork)
+    known = [ref for ref in refs if len(journal.sampled[ref]) > 1] if fork else []
+    replayed = data.draw(st.lists(st.sampled_from(known), max_size=3), label="replayed") if known else []
+    lost = data.draw(st.sampled_from([0, 1]), label="lost")
+    history = Forked(ForkReason.STOP_MISMATCH) if cut else fork
+    journal.start(name, data.draw(ADDED, label="added"), parent, cut, history, replayed=replayed, lost=lost)
     outcome = data.draw(st.sampled_from(["turn", "turn", "turn", "choices", "fail", "open"]), label="outcome")
     if outcome == "fail":
         journal.fail(name, data.draw(st.sampled_from(FailReason)), data.draw(st.lists(TOKENS, max_size=3)))

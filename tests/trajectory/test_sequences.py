@@ -41,6 +41,31 @@ def test_an_answer_that_goes_on_is_two_completions_side_by_side(journal):
     assert pieces(journal, "b")[2:] == [(2, "sampled", "a"), (2, "sampled", "b")]
 
 
+def test_an_answer_that_was_put_back_names_its_call_and_is_never_trained(journal):
+    first = journal.turn("a", ROOT, [30, 31, 2])
+    forked = Forked(ForkReason.HISTORY_REWRITTEN)
+    second = journal.turn("b", [10, 11, 20], [60, 2], history=forked, replayed=[first])
+    journal.turn("c", [12, 11, 20], [70, 2], history=forked, replayed=[first, second], lost=1)
+    fates = Fates(journal.forest())
+    found = [
+        [(part.kind, part.end - part.start, part.call) for part in segments_of(path_pieces(leaf), at, fates)]
+        for at, leaf in enumerate(fates.leaves)
+    ]
+    assert found[1:] == [
+        [("scaffold", 1, None), ("replayed", 3, 0), ("prompt", 1, None), ("scaffold", 2, None), ("sampled", 2, 1)],
+        [
+            *[("scaffold", 1, None), ("replayed", 2, 0), ("scaffold", 1, None), ("replayed", 1, 1)],
+            *[("prompt", 1, None), ("scaffold", 2, None), ("sampled", 2, 2)],
+        ],
+    ]
+    assert not any(
+        part.trainable or part.mask_reason
+        for at, leaf in enumerate(fates.leaves)
+        for part in segments_of(path_pieces(leaf), at, fates)
+        if part.kind == "replayed"
+    )
+
+
 @pytest.mark.parametrize(
     ("finish", "reason"), [(Finish.ABORT, "aborted"), (Finish.ERROR, "incomplete_call"), (Finish.LENGTH, None)]
 )
