@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnstile import journal
+from turnstile.conversation import Image, Message, Role, Text
 from turnstile.tokens import IdRun, LogprobRun
 
 RECORDS = typing.get_args(journal.Record)
@@ -82,3 +83,10 @@ def test_bytes_that_are_no_record_are_refused(body):
 def test_every_record_has_a_tag_of_its_own():
     tags = [kind.__struct_config__.tag for kind in RECORDS]
     assert len(set(tags)) == len(RECORDS) == 8
+
+
+def test_messages_and_choices_of_journals_that_know_no_images_are_still_read():
+    message = msgspec.msgpack.encode({"role": "user", "parts": [{"type": "text", "text": "hi"}]})
+    assert msgspec.msgpack.decode(message, type=Message) == Message(Role.USER, (Text("hi"),))
+    shown = Message(Role.USER, (Text("hi"), Image("ab" * 32, "image/png")))
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(shown), type=Message) == shown

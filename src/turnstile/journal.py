@@ -116,6 +116,8 @@ class SampledChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     policy_max: int | None = None
     incomplete: tuple[IncompleteReason, ...] = ()
     notes: tuple[Note, ...] = ()
+    placeholders_S: tuple[int, ...] = ()
+    """Indices of ids that are an image's placeholder, which only an image may put there."""
 
 
 class TurnCommitted(msgspec.Struct, frozen=True, tag="turn_committed"):

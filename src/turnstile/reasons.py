@@ -202,6 +202,8 @@ class NoteCode(enum.StrEnum):
     """Every log-probability is 0.0 at a temperature above 0."""
     SAMPLED_CONTROL_TOKEN = "sampled_control_token"
     """The model sampled a control token in mid-answer; kept."""
+    SAMPLED_PLACEHOLDER = "sampled_placeholder"
+    """The model sampled the placeholder of an image; kept, not trainable, and no image is ever put into its place."""
     CONSTRAINED = "constrained"
     """A grammar constrained the sampling."""
     FINISH_CONFLICT = "finish_conflict"

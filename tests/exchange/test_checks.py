@@ -129,3 +129,10 @@ def test_an_aborted_answer_is_incomplete() -> None:
 def test_case_a4_a_stop_token_in_the_middle_is_kept_and_noted() -> None:
     verdict = verify(PROMPT, DRAW, generation([5, STOP, 6, STOP]), Hundred())
     assert [(note.code, note.detail) for note in verdict.notes] == [(NoteCode.SAMPLED_CONTROL_TOKEN, "stop id at 1")]
+
+
+def test_case_a5_a_sampled_image_placeholder_is_kept_and_named_by_its_place() -> None:
+    verdict = verify(PROMPT, DRAW, generation([5, 7, STOP]), Hundred(), placeholder_id=7)
+    assert verdict.placeholders_S == (1,)
+    assert [(note.code, note.detail) for note in verdict.notes] == [(NoteCode.SAMPLED_PLACEHOLDER, "at=1")]
+    assert verify(PROMPT, DRAW, generation([5, 7, STOP]), Hundred()).placeholders_S == ()

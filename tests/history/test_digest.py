@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from turnstile.conversation import (
     AnyText,
     Call,
+    Image,
     JsonObject,
+    Media,
     Message,
     RetryMark,
     Role,
@@ -166,3 +168,40 @@ def test_the_text_of_a_user_is_taken_as_it_is():
 
 def test_a_lone_surrogate_has_a_key():
     assert weak(user("\ud800")) != weak(user("\ud801"))
+
+
+def shown(*parts):
+    return Message(Role.USER, parts)
+
+
+def test_images_are_told_apart_by_their_bytes_and_their_place_not_by_their_declared_kind():
+    png, jpeg, other = (
+        Image("ab" * 32, "image/png"),
+        Image("ab" * 32, "image/jpeg"),
+        Image("cd" * 32, "image/png"),
+    )
+    assert weak(shown(Text("a"), png)) == weak(shown(Text("a"), jpeg))
+    different = [
+        shown(Text("a"), png),
+        shown(png, Text("a")),
+        shown(Text("a"), other),
+        shown(Text("a"), png, png),
+        shown(Text("a")),
+        shown(Text("a" + "ab" * 32)),
+    ]
+    assert len({weak(message) for message in different}) == len(different)
+
+
+def test_an_answer_with_an_image_may_lose_whitespace_around_its_text():
+    image = Image("ab" * 32, "image/png")
+    kept = Message(Role.ASSISTANT, (Text(" a "), image))
+    assert weak(kept) == weak(Message(Role.ASSISTANT, (Text("a"), image)))
+    assert weak(kept) != weak(Message(Role.ASSISTANT, (Text("a"),)))
+
+
+def test_the_bytes_of_images_are_no_part_of_a_bodys_digest():
+    with_bytes = msgspec.structs.replace(CALL, media=(Media("ab" * 32, "image/png", b"x"),))
+    assert body_digest(with_bytes) == body_digest(CALL)
+    with_image = msgspec.structs.replace(CALL, messages=(shown(Image("ab" * 32, "image/png")),))
+    other = msgspec.structs.replace(CALL, messages=(shown(Image("cd" * 32, "image/png")),))
+    assert body_digest(with_image) != body_digest(other)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnstile.conversation import Message, Role, Text, ToolCall, ToolSpec
+from turnstile.conversation import Image, Message, Role, Text, ToolCall, ToolSpec
 from turnstile.history.equality import (
     Different,
     Pairing,
@@ -162,3 +162,36 @@ def test_a_snippet_is_at_most_60_characters_around_the_place(text, offset, shown
 
 def test_the_snippet_of_an_answer_without_text_shows_its_calls():
     assert snippet(answer("", ToolCall("a", "f", '{"x":1}'))) == 'f({"x":1})'
+
+
+PNG = Image("ab" * 32, "image/png")
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_images_are_equal_by_the_hash_of_their_bytes(role):
+    held = Message(role, (Text("a"), PNG))
+    same = Message(role, (Text("a"), Image(PNG.sha256, "image/jpeg")))
+    assert compare(held, same, NO_DEFAULTS) == Same()
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_another_image_shows_kind_and_hash_of_both(role):
+    held = Message(role, (Text("a"), PNG))
+    sent = Message(role, (Text("a"), Image("cd" * 32, "image/jpeg")))
+    different = Different("image/png abababababab", "image/jpeg cdcdcdcdcdcd")
+    assert compare(held, sent, NO_DEFAULTS) == different
+    assert compare(held, Message(role, (Text("a"),)), NO_DEFAULTS) == Different("image/png abababababab", "a")
+
+
+def test_an_image_that_moved_within_the_text_is_an_edit_but_in_an_answer_its_order_alone_counts():
+    assert isinstance(
+        compare(Message(Role.USER, (PNG, Text("a"))), Message(Role.USER, (Text("a"), PNG)), NO_DEFAULTS), Different
+    )
+    moved = Message(Role.ASSISTANT, (Text("a"), PNG))
+    assert compare(Message(Role.ASSISTANT, (PNG, Text("a"))), moved, NO_DEFAULTS) == Same()
+
+
+def test_an_image_says_something_and_stands_in_the_snippet():
+    message = Message(Role.USER, (PNG,))
+    assert says_something(message)
+    assert snippet(message) == "image/png abababababab"

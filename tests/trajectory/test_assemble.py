@@ -174,6 +174,19 @@ def test_a_completion_belongs_to_the_sequence_that_holds_all_of_it_even_if_a_sho
     assert counts(rollout) == (7, 7, {}, {})
 
 
+def test_case_a5_a_sampled_image_placeholder_is_kept_and_not_trainable(journal):
+    journal.turn("a", [1, 10, 11, 20], [30, 99, 2], placeholders_S=(1,))
+    journal.finish()
+    rollout = assemble(journal.forest())
+    assert [(each.start, each.end, each.mask_reason) for each in rollout.sequences[0].segments][-3:] == [
+        (4, 5, None),
+        (5, 6, "sampled_placeholder"),
+        (6, 7, None),
+    ]
+    assert rollout.sequences[0].media == ()
+    assert counts(rollout) == (3, 2, {"sampled_placeholder": 1}, {})
+
+
 def test_case_d5_an_unknown_log_probability_masks_its_own_token_and_no_other(journal):
     journal.turn("a", ROOT, [30, 31, 32, 2], logprobs=[-1.0, None, None, -2.0])
     rollout = assemble(journal.forest())

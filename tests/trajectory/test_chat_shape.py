@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from turnstile.conversation import Message, Role, Text, ToolCall
+from turnstile.conversation import Image, Message, Role, Text, ToolCall
 from turnstile.trajectory.chat_shape import Shelf, chat_message
 
 
@@ -22,6 +22,13 @@ def test_a_tool_message_names_its_call():
 def test_several_texts_stay_apart():
     shaped = chat_message(Message(Role.USER, (Text("a"), Text("b"))))
     assert shaped["content"] == [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+
+
+def test_an_image_is_named_by_the_hash_of_its_bytes():
+    image = {"type": "image", "sha256": "ab" * 32, "media_type": "image/png"}
+    shown = Image("ab" * 32, "image/png")
+    assert chat_message(Message(Role.USER, (Text("a"), shown)))["content"] == [{"type": "text", "text": "a"}, image]
+    assert chat_message(Message(Role.ASSISTANT, (shown,)))["content"] == [image]
 
 
 def test_equal_messages_and_tool_lists_have_one_index():

@@ -24,10 +24,21 @@ class Verdict(msgspec.Struct, frozen=True):
     """Derived from the ids; the engine's label stands beside it."""
     incomplete: tuple[IncompleteReason, ...]
     notes: tuple[Note, ...]
+    placeholders_S: tuple[int, ...] = ()
+    """Indices of sampled ids that are an image's placeholder."""
 
 
-def verify(prompt: Prompt, draw: Draw, generation: Generation, vocabulary: Vocabulary) -> Verdict:
+def verify(
+    prompt: Prompt, draw: Draw, generation: Generation, vocabulary: Vocabulary, placeholder_id: int | None = None
+) -> Verdict:
     """Check one completion against what was asked.
+
+    Args:
+        prompt: what the engine was to run.
+        draw: how it was to sample.
+        generation: what it answered.
+        vocabulary: of the served model.
+        placeholder_id: what stands for an image in prompts; None if the model is shown none.
 
     Raises: EchoMismatch if the engine ran other prompt ids; EngineError if it answered what cannot be true.
     """
@@ -40,7 +51,9 @@ def verify(prompt: Prompt, draw: Draw, generation: Generation, vocabulary: Vocab
     _weigh_logprobs(draw, generation, incomplete, notes)
     finish = _finish(draw, generation, incomplete, notes)
     notes += _control_tokens(draw, generation.ids_S, vocabulary)
-    return Verdict(finish, tuple(incomplete), tuple(notes))
+    placeholders_S = tuple(at for at, token_id in enumerate(generation.ids_S) if token_id == placeholder_id)
+    notes += [Note(NoteCode.SAMPLED_PLACEHOLDER, f"at={at}") for at in placeholders_S]
+    return Verdict(finish, tuple(incomplete), tuple(notes), placeholders_S)
 
 
 def _check_echo(prompt: Prompt, generation: Generation) -> None:

@@ -128,5 +128,6 @@ def sampled_choice(choice: int, sampled: Sampled, announced: tuple[int | None, i
         policy_min=policy_min if known else None,
         policy_max=policy_max if known else None,
         incomplete=sampled.verdict.incomplete,
+        placeholders_S=sampled.verdict.placeholders_S,
         notes=(*generation.notes, *sampled.verdict.notes, *parsed.notes),
     )

@@ -99,7 +99,9 @@ async def _sample(turn: _Turn, prompt: Prompt, draw: Draw) -> tuple[SampledChoic
 
     before = world.policy_version()
     generation = await world.engine.generate(prompt, draw, emit)
-    verdict = verify(prompt, draw, generation, world.served.tokenizer)
+    images = world.served.facts.images
+    placeholder_id = None if images is None else images.placeholder_id
+    verdict = verify(prompt, draw, generation, world.served.tokenizer, placeholder_id)
     parsed = parser.finish(generation)
     flight.tell(*parsed.flush)
     sampled = Sampled(generation, verdict, parsed, tuple(logprobs))

@@ -91,8 +91,8 @@ def segments_of(pieces: list[Piece], index: int, fates: Fates) -> Iterator[Seque
 
 
 def _sampled(piece: Piece, node: Node, at: int, mask: MaskReason | None, fates: Fates) -> Iterator[SequenceSegment]:
-    void = frozenset(recorded(node.choice).unknown) if mask is None else frozenset[int]()
-    for start, end, reason in _runs(piece.length, void, mask):
+    masked = _masked(node.choice) if mask is None else {}
+    for start, end, reason in _runs(piece.length, masked, mask):
         yield SequenceSegment(
             start=at + start,
             end=at + end,
@@ -105,15 +105,23 @@ def _sampled(piece: Piece, node: Node, at: int, mask: MaskReason | None, fates: 
         )
 
 
-def _runs(length: int, void: frozenset[int], mask: MaskReason | None) -> Iterator[tuple[int, int, MaskReason | None]]:
-    """[0, length) cut wherever a known log-probability stands beside an unknown one."""
-    if not void:
+def _masked(choice: SampledChoice) -> dict[int, MaskReason]:
+    """The tokens of a trainable completion that are not trainable themselves, by index."""
+    unknown = dict.fromkeys(recorded(choice).unknown, MaskReason.LOGPROB_MISSING)
+    return unknown | dict.fromkeys(choice.placeholders_S, MaskReason.SAMPLED_PLACEHOLDER)
+
+
+def _runs(
+    length: int, masked: dict[int, MaskReason], mask: MaskReason | None
+) -> Iterator[tuple[int, int, MaskReason | None]]:
+    """[0, length) cut wherever tokens stand side by side of which one is masked for another reason, or not at all."""
+    if not masked:
         yield 0, length, mask
         return
     start = 0
     for end in range(1, length + 1):
-        if end == length or (end in void) != (start in void):
-            yield start, end, MaskReason.LOGPROB_MISSING if start in void else mask
+        if end == length or masked.get(end) != masked.get(start):
+            yield start, end, masked.get(start, mask)
             start = end
 
 
