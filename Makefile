@@ -13,7 +13,7 @@ help: ## show this list
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]' --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,fast]' --group dev
 	@touch $@
 
 demo: $(STAMP) ## a real agent and a real small model through the proxy, in a minute
@@ -23,7 +23,7 @@ test: $(STAMP) ## the whole test suite
 	$(BIN)/python -m pytest
 
 bridge-table: $(STAMP) ## every shape of every model family against a whole render (fetches 48 families once)
-	TURNSTILE_FAMILIES=all $(BIN)/python -m pytest tests/templates/test_bridge_table.py
+	TURNSTILE_FAMILIES=all $(BIN)/python -m pytest tests/templates/test_bridge_table.py tests/templates/test_class_table.py tests/cli/test_certify_process.py
 
 check: $(STAMP) ## lint, types and import rules
 	$(BIN)/ruff format --check .
@@ -35,8 +35,9 @@ fix: $(STAMP) ## put right what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMP) ## overhead of Turnstile against a bare relay
+bench: $(STAMP) ## overhead of Turnstile against a bare relay, and of a spliced turn at every length
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/bridge.py --certify
 
 bench-peers: $(STAMP) ## the same, with other proxies beside it
 	$(BIN)/python benchmarks/overhead.py --peers

@@ -33,6 +33,7 @@ def test_health_names_the_engine_and_the_model(room: Any) -> None:
     told = answer.json()
     assert told.pop("open_rollouts") >= 0
     assert told.pop("patterns")["certified"] > 0
+    assert sorted(told.pop("accelerated")) == ["encodes", "refused", "renders"]
     assert (answer.status_code, told) == (200, HEALTHY)
 
 
@@ -65,7 +66,9 @@ def test_where_nothing_answers_the_error_says_so_in_a_dialects_shape(room: Any, 
 def test_a_dialect_that_is_not_served_is_named_with_the_one_that_is(room: Any, path: str, named: str) -> None:
     answer = ask(room, "POST", path)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
-    assert answer.json()["error"]["message"] == (f"`{named}` is not served in this version. Use /v1/chat/completions or /v1/responses.")
+    assert answer.json()["error"]["message"] == (
+        f"`{named}` is not served in this version. Use /v1/chat/completions or /v1/responses."
+    )
 
 
 @pytest.mark.parametrize(

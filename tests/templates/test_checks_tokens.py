@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from turnstile.templates.certificate import Parity, StopToken
 from turnstile.templates.checks_shapes import NOW
 from turnstile.templates.checks_tokens import (
     FUZZ_TEXTS,
+    TOKENIZER,
     Faster,
     blank_eaters,
     check_engine,
@@ -24,6 +26,7 @@ from turnstile.templates.files import ModelFiles
 from turnstile.templates.render import RenderRequest
 from turnstile.templates.served import Served
 from turnstile.templates.tokenizer import Tokenizer
+from turnstile.tokens import IdRun
 
 pytestmark = pytest.mark.families
 
@@ -71,18 +74,18 @@ def test_what_is_not_there_is_never_called_the_same(served: Callable[[str], Serv
 
 def test_the_same_engines_are_the_same(served: Callable[[str], Served]) -> None:
     model = served("smollm2")
-    faster = Faster(lambda text: model.tokenizer.encode(text).tolist(), model.template.render)
+    faster = Faster(model.tokenizer.encode, model.template.render)
     assert check_faster(model, faster, ("a", "b")) == (
         Parity("fast tokenizer", "same", FUZZ_TEXTS + 2, ""),
-        Parity("fast template engine", "same", 24, ""),
+        Parity("fast template engine", "same", 48, ""),
     )
 
 
 def test_one_other_id_or_text_is_found(served: Callable[[str], Served]) -> None:
     model = served("smollm2")
 
-    def encode(text: str) -> list[int]:
-        return model.tokenizer.encode(text.replace("\n\n", "\n")).tolist()
+    def encode(text: str) -> IdRun:
+        return model.tokenizer.encode(text.replace("\n\n", "\n"))
 
     def render(request: RenderRequest) -> str:
         return model.template.render(request).rstrip()
@@ -90,6 +93,26 @@ def test_one_other_id_or_text_is_found(served: Callable[[str], Served]) -> None:
     tokens, texts = check_faster(model, Faster(encode, render), ())
     assert (tokens.outcome, texts.outcome) == ("different", "different")
     assert "\\n\\n" in tokens.detail
+    assert texts.detail == "another text with 4 messages"
+
+
+def test_an_engine_that_fails_on_what_the_reference_takes_is_different(served: Callable[[str], Served]) -> None:
+    model = served("smollm2")
+
+    def broken(_: object) -> Any:
+        raise RuntimeError("out of order")
+
+    tokens, texts = check_faster(model, Faster(broken, broken), ())
+    assert (tokens.outcome, tokens.detail) == ("different", "it fails on '文件': out of order")
+    assert (texts.outcome, texts.detail) == ("different", "it fails with 4 messages")
+
+
+def test_an_engine_that_is_installed_and_cannot_be_used_was_not_run(served: Callable[[str], Served]) -> None:
+    faster = Faster(unusable=((TOKENIZER, "it refuses"),))
+    assert check_faster(served("smollm2"), faster, ()) == (
+        Parity("fast tokenizer", "not run", 0, "it refuses"),
+        Parity("fast template engine", "not installed", 0, ""),
+    )
 
 
 def test_an_engines_own_prompt_is_held_against_ours(served: Callable[[str], Served]) -> None:

@@ -19,6 +19,7 @@ from turnstile.cli.progress import progress_bar, wide_console
 from turnstile.errors import CallerError
 from turnstile.server.certificates import certificate_of, certificates_folder, refuse_slow_template
 from turnstile.server.start import read_model_folder
+from turnstile.templates.accelerators import at_hand
 from turnstile.templates.advice import ENDS, MEANS, Advice, Topic, advice, for_training
 from turnstile.templates.certificate import Certificate, CertificateClass, ChainOutcome, ShapeVerdict, Verdict, refused
 from turnstile.templates.certify import ShowStep, Step
@@ -107,7 +108,8 @@ def _certificate(files: ModelFiles, stops: list[str], kwargs: str, show: ShowSte
     try:
         refuse_slow_template(files)
         stop_ids = _stop_ids(files, stops) if stops else frozenset[int]()
-        return certificate_of(serve(files, model="", stop_ids=stop_ids), certificates_folder(), kwargs, show)
+        served = serve(files, model="", stop_ids=stop_ids)
+        return certificate_of(served, certificates_folder(), kwargs, show, faster=at_hand(files, served))
     except ModelFilesError as error:
         return refused(error.problem, kwargs)
 

@@ -120,3 +120,5 @@ def _tell_person(running: Running) -> None:
     typer.echo(f"  runners: {running.url}/rollouts", err=True)
     for notice in running.notices:
         typer.echo(f"  note: {notice}", err=True)
+    chosen = running.accelerated
+    typer.echo(f"  renders with {chosen.renders}, encodes with {chosen.encodes}", err=True)

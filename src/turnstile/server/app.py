@@ -30,6 +30,7 @@ from turnstile.server.keys import Keys, presented_key, rollout_named_by, wrong_a
 from turnstile.server.metrics import Metrics
 from turnstile.server.operators import Archive, Operators
 from turnstile.server.policy import Policy
+from turnstile.templates.accelerators import Accelerated
 from turnstile.templates.advice import summary
 
 Refuse: TypeAlias = Callable[[Request, Exception], Awaitable[Response]]
@@ -50,6 +51,8 @@ class Health(msgspec.Struct, frozen=True):
     """What of the template is limited, in sentences; never a reason to be degraded."""
     patterns: dict[str, int]
     """How many patterns of requests are known: `certified`, and those first met in use by their verdict."""
+    accelerated: Accelerated
+    """What renders and what encodes, and why an accelerator that is installed does not."""
 
 
 class _Gate:
@@ -143,6 +146,7 @@ class _Desktop:
             template=certificate.certificate_class.value if certificate is not None else "",
             template_limits=summary(certificate) if certificate is not None else (),
             patterns=self._world.served.pattern_counts(),
+            accelerated=self._world.accelerated,
         )
         return Response(msgspec.json.encode(health), 503 if trouble else 200, media_type="application/json")
 

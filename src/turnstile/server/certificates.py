@@ -19,6 +19,7 @@ from turnstile.conversation import JsonText, Message, Role, Text
 from turnstile.engines import cache_home
 from turnstile.templates.certificate import Certificate, certificate_key
 from turnstile.templates.certify import ShowStep, Step, certify, show_nothing
+from turnstile.templates.checks_tokens import Faster
 from turnstile.templates.files import ModelFiles, ModelFilesError
 from turnstile.templates.render import RenderRequest, Template, TemplateFailed
 from turnstile.templates.served import Served
@@ -44,12 +45,14 @@ def certificates_folder() -> Path:
     return cache_home() / "turnstile" / "certificates"
 
 
-def certificate_of(
+def certificate_of(  # noqa: PLR0913 - what is certified, where it is kept, how it is watched
     served: Served,
     folder: Path,
     kwargs: JsonText = "{}",
     show: ShowStep = show_nothing,
     limit_s: float = ALL_CHECKS_S,
+    *,
+    faster: Faster = Faster(),  # noqa: B008 - it cannot change
 ) -> Certificate:
     """The certificate of a served model, from the folder or made now and put there.
 
@@ -59,14 +62,15 @@ def certificate_of(
         kwargs: template arguments, a JSON object.
         show: told how far the checks are; not called where the certificate is known.
         limit_s: the longest that the checks may take.
+        faster: the accelerators that are at hand, to be compared.
 
     Raises: TooSlow if they take longer; CallerError if `kwargs` is no JSON object.
     """
-    file = folder / f"{certificate_key(served, kwargs)}.json"
+    file = folder / f"{certificate_key(served, kwargs, faster.versions)}.json"
     known = _known(file)
     if known is not None:
         return known
-    made = certify(served, kwargs, _bounded(show, limit_s))
+    made = certify(served, kwargs, _bounded(show, limit_s), faster)
     # A cache that cannot be written costs the next start a second, nothing else.
     with contextlib.suppress(OSError):
         _keep(file, made)

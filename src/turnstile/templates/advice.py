@@ -237,7 +237,14 @@ def _notes(certificate: Certificate) -> Iterator[Advice]:
         says = "The template cannot take content as a list of parts; Turnstile writes text parts as one string."
         yield Advice(Topic.NOTE, says, "")
     for each in certificate.parities:
-        if each.outcome == "different":
-            yield Advice(
-                Topic.NOTE, f"The {each.name} differs from the reference {each.detail}.", "The reference is used"
-            )
+        match each.outcome:
+            case "different":
+                says = f"The {each.name} differs from the reference: {each.detail}."
+                yield Advice(Topic.NOTE, says, "None needed: the reference is used")
+            case "same" if each.compared:
+                yield Advice(Topic.NOTE, f"The {each.name} gives the same in {each.compared} of {each.compared}.", "")
+            case "not run" if each.name != "engine":
+                says = f"The {each.name} is not used: {each.detail}."
+                yield Advice(Topic.NOTE, says, "None needed: the reference is used")
+            case _:
+                pass

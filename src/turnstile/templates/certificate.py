@@ -226,8 +226,11 @@ def class_of(problem: str, shapes: tuple[ShapeVerdict, ...], chains: tuple[Chain
 _FAITHFUL = frozenset({ChainOutcome.EXACT, ChainOutcome.REWRITES})
 
 
-def certificate_key(served: Served, kwargs: JsonText = "{}") -> str:
-    """The SHA-256 of all that a certificate depends on: tokenizer, templates, template arguments, stop tokens."""
+def certificate_key(served: Served, kwargs: JsonText = "{}", accelerators: tuple[str, ...] = ()) -> str:
+    """The SHA-256 of all that a certificate depends on: tokenizer, templates, template arguments, stop tokens.
+
+    And the names and versions of the accelerators that it compared.
+    """
     tools = served.with_tools
     parts = (
         "turnstile certificate",
@@ -239,6 +242,7 @@ def certificate_key(served: Served, kwargs: JsonText = "{}") -> str:
         sorted(served.stop_ids),
         sorted(served.stop_ids_inferred),
         [tools.template.sha256, sorted(tools.stop_ids)] if tools is not None else [],
+        *accelerators,
     )
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

@@ -87,7 +87,7 @@ def certify(
     form = served.facts.form
     return Certificate(
         version=VERSION,
-        key=certificate_key(served, kwargs),
+        key=certificate_key(served, kwargs, faster.versions),
         tokenizer_sha256=served.tokenizer.sha256,
         template_sha256=served.template.sha256,
         kwargs=kwargs,
@@ -106,7 +106,7 @@ def certify(
         multi_splices=() if problem else check_multi(served, kwargs),
         fates=check_fates(served, kwargs, shapes),
         depends_on=tuple(check_order(served, kwargs)),
-        parities=(*check_faster(served, faster, probe_texts(served, kwargs)), check_engine(served, tokenize)),
+        parities=(*check_faster(served, faster, probe_texts(served, kwargs), kwargs), check_engine(served, tokenize)),
     )
 
 

@@ -8,21 +8,21 @@ from typing import TypeAlias
 
 import msgspec
 
-from turnstile.conversation import Message
+from turnstile.conversation import JsonText, Message
 from turnstile.templates.certificate import Parity, StopToken
 from turnstile.templates.checks_shapes import NOW
-from turnstile.templates.render import RenderRequest, TemplateFailed
+from turnstile.templates.faster_render import FastRender
+from turnstile.templates.render import GenerationPrompt, RenderRequest, TemplateFailed
 from turnstile.templates.served import Served
-from turnstile.templates.shapes import ALL_SHAPES, PAST, SHAPES
+from turnstile.templates.shapes import PAST, SHAPES
+from turnstile.templates.tokenizer import FastEncode
 from turnstile.tokens import IdRun, first_difference
 
-FastEncode: TypeAlias = Callable[[str], Sequence[int]]
-"""A faster tokenizer: a text's ids, special tokens recognised, nothing added."""
-FastRender: TypeAlias = Callable[[RenderRequest], str]
-"""A faster template engine. Raises: any exception where it cannot."""
 EngineTokenize: TypeAlias = Callable[[tuple[Message, ...]], Sequence[int]]
 """An engine's own ids for messages, no tools, with its generation prompt. Raises: any exception where it cannot."""
 
+TOKENIZER = "fast tokenizer"
+TEMPLATE_ENGINE = "fast template engine"
 FUZZ_TEXTS = 500
 _FUZZ_PIECES: tuple[str, ...] = (
     "a", " the", "\n", "\n\n", "  ", "\t", "\r\n", "0", "2024", "'s", "don't", "é", "e\u0301", "ß", "文件", "を",
@@ -32,10 +32,14 @@ _FUZZ_PIECES: tuple[str, ...] = (
 
 
 class Faster(msgspec.Struct, frozen=True):
-    """The faster engines that are at hand; None: not installed."""
+    """The faster engines that are at hand; None: not installed, or not usable."""
 
     encode: FastEncode | None = None
     render: FastRender | None = None
+    unusable: tuple[tuple[str, str], ...] = ()
+    """(TOKENIZER or TEMPLATE_ENGINE, why) for one that is installed and cannot be used."""
+    versions: tuple[str, ...] = ()
+    """What is installed: a certificate is about these."""
 
 
 def check_stop_tokens(served: Served) -> Iterator[StopToken]:
@@ -64,46 +68,69 @@ def normalised(served: Served) -> tuple[str, ...]:
     return tuple(token.text for token in served.tokenizer.added if token.special and token.normalized)
 
 
-def check_faster(served: Served, faster: Faster, renders: Iterable[str]) -> tuple[Parity, ...]:
+def check_faster(served: Served, faster: Faster, renders: Iterable[str], kwargs: JsonText = "{}") -> tuple[Parity, ...]:
     """The faster engines against the reference.
 
     Args:
-        served: the model.
+        served: the model, served by the reference.
         faster: what is at hand.
         renders: whole renders to encode besides fuzz texts.
+        kwargs: template arguments, a JSON object.
     """
-    return (_same_ids(served, faster.encode, renders), _same_texts(served, faster.render))
+    unusable = dict(faster.unusable)
+    return (
+        _same_ids(served, faster.encode, renders)
+        if faster.encode is not None
+        else _absent(TOKENIZER, unusable.get(TOKENIZER)),
+        _same_texts(served, faster.render, kwargs)
+        if faster.render is not None
+        else _absent(TEMPLATE_ENGINE, unusable.get(TEMPLATE_ENGINE)),
+    )
 
 
-def _same_ids(served: Served, encode: FastEncode | None, renders: Iterable[str]) -> Parity:
-    name = "fast tokenizer"
-    if encode is None:
-        return Parity(name, "not installed", 0, "")
+def _absent(name: str, why: str | None) -> Parity:
+    return Parity(name, "not installed", 0, "") if why is None else Parity(name, "not run", 0, why)
+
+
+def _same_ids(served: Served, encode: FastEncode, renders: Iterable[str]) -> Parity:
+    faster = served.tokenizer.encoding_with(encode)
     texts = (*fuzz_texts(tuple(token.text for token in served.tokenizer.added)), *renders)
     for text in texts:
-        difference = first_difference(served.tokenizer.encode(text), IdRun.of(encode(text)))
+        reference = served.tokenizer.encode_with_offsets(text)
+        try:
+            difference = first_difference(reference.ids, encode(text))
+        except Exception as failure:  # noqa: BLE001 - a foreign tokenizer may raise anything, which is its answer
+            return Parity(TOKENIZER, "different", len(texts), f"it fails on {text[:60]!r}: {str(failure)[:100]}")
         if difference is not None:
-            return Parity(name, "different", len(texts), f"from id {difference} on in {text[:60]!r}")
-    return Parity(name, "same", len(texts), "")
+            return Parity(TOKENIZER, "different", len(texts), f"from id {difference} on in {text[:60]!r}")
+        if faster.encode_with_offsets(text) != reference:
+            return Parity(TOKENIZER, "different", len(texts), f"in the places of the ids in {text[:60]!r}")
+    return Parity(TOKENIZER, "same", len(texts), "")
 
 
-def _same_texts(served: Served, render: FastRender | None) -> Parity:
-    name = "fast template engine"
-    if render is None:
-        return Parity(name, "not installed", 0, "")
-    requests = tuple(_requests(served))
+def _same_texts(served: Served, render: FastRender, kwargs: JsonText) -> Parity:
+    requests = tuple(_requests(served, kwargs))
     for request in requests:
         ours, theirs = _or_failure(served.template.render, request), _or_failure(render, request)
         if ours != theirs:
-            return Parity(name, "different", len(requests), f"with {len(request.messages)} messages")
-    return Parity(name, "same", len(requests), "")
+            what = "it fails" if theirs is None else "the template raises" if ours is None else "another text"
+            return Parity(TEMPLATE_ENGINE, "different", len(requests), f"{what} with {len(request.messages)} messages")
+    return Parity(TEMPLATE_ENGINE, "same", len(requests), "")
 
 
-def _requests(served: Served) -> Iterator[RenderRequest]:
-    for shape in SHAPES if served.facts.images is None else ALL_SHAPES:
+def _requests(served: Served, kwargs: JsonText) -> Iterator[RenderRequest]:
+    for shape in SHAPES:
         tools = tuple(tool.declaration for tool in shape.tools)
         messages = (*shape.history_M, shape.answer, *shape.new_M)
-        yield RenderRequest(messages=messages, tools=tools, now=NOW, form=served.facts.form)
+        for generation in GenerationPrompt:
+            yield RenderRequest(
+                messages=messages,
+                tools=tools,
+                kwargs=kwargs,
+                generation=generation,
+                now=NOW,
+                form=served.facts.form,
+            )
 
 
 def _or_failure(render: FastRender, request: RenderRequest) -> str | None:

@@ -90,7 +90,13 @@ def with_placeholders(served: Served, new: Anchored, bodies: tuple[Body, ...]) -
 
 def image_count(messages: Iterable[Message]) -> int:
     """How many images messages show; one that is shown twice counts twice."""
-    return sum(len(message.images) for message in messages)
+    return sum(len(message.images) for message in messages if not _is_text(message))
+
+
+def _is_text(message: Message) -> bool:
+    # Asked of each message of each request: told by two look-ups.
+    parts = message.parts
+    return not parts or (len(parts) == 1 and type(parts[0]) is Text)
 
 
 class Added(Protocol):
@@ -121,9 +127,12 @@ def miscount(served: Served, held: HeldAnswer | None, built: Added, new_M: Seque
 
     A conversation without images is not counted.
     """
-    facts, new = served.facts.images, image_count(new_M)
+    facts = served.facts.images
+    if facts is None:
+        return ""
+    new = image_count(new_M)
     past = 0 if held is None else image_count((*held.history_M, held.message))
-    if facts is None or not (new or past):
+    if not (new or past):
         return ""
     in_new = _placeholders(facts, built.added_A)
     if in_new != new:
@@ -151,7 +160,8 @@ def refuse_unprinted(served: Served, messages: Sequence[Message]) -> None:
 def first_unprinted(served: Served, messages: Sequence[Message]) -> int | None:
     """The index of the first message with an image that the template does not print; None if there is none."""
     roles = frozenset[Role]() if served.facts.images is None else served.facts.images.roles
-    return next((at for at, message in enumerate(messages) if message.images and message.role not in roles), None)
+    shown = (at for at, message in enumerate(messages) if not _is_text(message) and message.images)
+    return next((at for at in shown if messages[at].role not in roles), None)
 
 
 def refuse_miscounted(served: Served, messages: Sequence[Message], ids: IdRun) -> None:

@@ -140,15 +140,7 @@ class Template:
         Raises: TemplateFailed with the template's own words if it raises, is too slow or makes too much;
             CallerError if tools or kwargs are no JSON objects, or kwargs name a variable that is ours.
         """
-        variables: dict[str, Any] = {
-            "documents": None,
-            **self.special_tokens,
-            **_template_kwargs(request.kwargs),
-            "messages": [_message(message, request.form) for message in request.messages],
-            "tools": [_json_object(tool, "tools") for tool in request.tools] or None,
-            "add_generation_prompt": request.generation is GenerationPrompt.ADD,
-            "strftime_now": _clock(request.now),
-        }
+        variables: dict[str, Any] = {"documents": None, "tools": None, **variables_of(request, self.special_tokens)}
         try:
             return self._compiled.render(variables)
         except Exception as error:
@@ -157,6 +149,23 @@ class Template:
                 "Send messages in an order and form that the model's template accepts",
                 param="messages",
             ) from error
+
+
+def variables_of(request: RenderRequest, special_tokens: Mapping[str, str]) -> dict[str, Any]:
+    """What a template is given for one render; `tools` only if there are some.
+
+    Raises: CallerError if tools or kwargs are no JSON objects, or kwargs name a variable that is ours.
+    """
+    variables: dict[str, Any] = {
+        **special_tokens,
+        **_template_kwargs(request.kwargs),
+        "messages": [_message(message, request.form) for message in request.messages],
+        "add_generation_prompt": request.generation is GenerationPrompt.ADD,
+        "strftime_now": _clock(request.now),
+    }
+    if request.tools:
+        variables["tools"] = [_json_object(tool, "tools") for tool in request.tools]
+    return variables
 
 
 def _clock(now: datetime) -> Callable[[str], str]:
