@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import unicodedata
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,8 +30,11 @@ from turnstile.generation import (
     Spliced,
 )
 from turnstile.reasons import ForkReason, NoteCode, RerenderReason, RootReason
+from turnstile.templates.certificate import refused
 from turnstile.templates.facts import Served, probe
 from turnstile.templates.plan import head_of_call, plan
+from turnstile.templates.proofs import Proofs
+from turnstile.templates.proving import take_over
 from turnstile.templates.render import Template
 from turnstile.tokens import IdRun, SegmentKind, tiling_fault
 
@@ -271,6 +275,16 @@ def test_gpt_oss_never_sees_the_token_with_which_it_returned(served: Callable[[s
     assert prompt.history == Forked(ForkReason.STOP_MISMATCH, message_index=1)
     assert prompt.held_T[-1] == 5
     assert pieces(model, prompt)[0] == (SegmentKind.SCAFFOLD, "<|end|><|start|>user<|message|>")
+
+
+@pytest.mark.families
+def test_a_template_that_its_certificate_refuses_is_rendered_whole_with_that_reason(qwen3: Served) -> None:
+    model = dataclasses.replace(qwen3, proofs=Proofs())
+    take_over(model, refused("No stop token is known"))
+    prompt = after(model, held(root(model, USER), ANSWER, 5, IM_END), said(Role.USER, "Go on."))
+    assert prompt.history == Rerendered(RerenderReason.NOT_CERTIFIED, "No stop token is known")
+    assert (prompt.parent, prompt.held_T) == (None, IdRun())
+    assert Note(NoteCode.RERENDERED_HISTORY, "not_certified: No stop token is known") in prompt.notes
 
 
 @pytest.mark.families

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from turnstile.conversation import Call, Message, Role, Text, ToolCall, ToolSpec
 from turnstile.errors import CallerError
@@ -132,6 +134,32 @@ def test_an_answer_that_encodes_otherwise_is_cut_where_it_first_differs(qwen3: S
     assert prompt.held_T == kept
     assert isinstance(prompt.history, Forked)
     assert (prompt.history.was[:3], prompt.history.now[:3], prompt.history.message_index) == ("\n\nb", "\n\nb", 1)
+
+
+PIECES = ["a", "b", " b", "\n", "\n\n", "<think>", "</think>", "</", "<|im_end|>", "é", " Plut", "or", "  "]
+
+
+@pytest.mark.families
+@given(
+    pieces=st.lists(st.sampled_from(PIECES), max_size=12),
+    thinks=st.booleans(),
+    new=st.sampled_from([(NEXT,), (RESULT,), (RESULT, NEXT)]),
+    retention=st.sampled_from(list(Retention)),
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_held_ids_stay_in_front_and_fewer_of_them_only_under_a_fork(
+    qwen3: Served, pieces: list[str], thinks: bool, new: tuple[Message, ...], retention: Retention
+) -> None:
+    text = "".join(pieces)
+    answer = Message(Role.ASSISTANT, (Text(text),) if text else (), text if thinks else "", CALLING.calls)
+    sampled = [token_id for piece in (*pieces, "<|im_end|>") for token_id in qwen3.tokenizer.encode(piece)]
+    held = HeldAnswer(NodeRef("c0"), root(qwen3, USER).ids_T + IdRun.of(sampled), answer, Cut.NONE, (USER,))
+    prompt = after(qwen3, held, *new, retention=retention)
+    assert held.held_T.startswith(prompt.held_T)
+    assert isinstance(prompt.history, Forked) is (len(prompt.held_T) < len(held.held_T))
+    assert tiling_fault(prompt.added_segments, len(prompt.added_A)) is None
+    if retention is Retention.TEMPLATE:
+        assert prompt.ids_T == whole(qwen3, (USER, answer, *new), call_of(USER, answer, *new), NOW).ids_A
 
 
 @pytest.mark.families
