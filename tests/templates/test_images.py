@@ -10,8 +10,19 @@ import pytest
 
 from turnstile.conversation import Call, Image, Message, Role, Text, ToolCall, ToolSpec
 from turnstile.errors import CallerError
-from turnstile.generation import BridgeKind, Cut, HeldAnswer, Match, NodeRef, Prompt, Rerendered, Spliced
-from turnstile.reasons import RerenderReason
+from turnstile.generation import (
+    BridgeKind,
+    Cut,
+    Forked,
+    HeldAnswer,
+    Match,
+    NodeRef,
+    Prompt,
+    Replay,
+    Rerendered,
+    Spliced,
+)
+from turnstile.reasons import ForkReason, RerenderReason
 from turnstile.templates.facts import probe
 from turnstile.templates.images import with_placeholders
 from turnstile.templates.plan import plan
@@ -159,6 +170,23 @@ def test_an_image_that_the_template_would_not_print_is_refused_by_its_message(
         plan(model, Call("d", "m", (ASKED, CALLS, new), tools=(READ,)), Match(held, 2, (new,), None), NOW)
     assert (caught.value.status, caught.value.code, caught.value.param) == (400, "images_not_supported", "messages[2]")
     assert caught.value.problem.startswith(problem)
+
+
+def test_case_i3_answers_behind_a_blanked_screenshot_keep_their_ids_and_images_their_places(
+    served: Callable[[str], Served],
+) -> None:
+    model = served(SEES)
+    blanked = user(Text("[image omitted]"), Text("What is this?"))
+    messages = (blanked, ANSWER, LOOK)
+    sampled_T = model.tokenizer.encode("A  door") + IdRun.of([min(model.stop_ids)])
+    replay = Replay(1, 1, NodeRef("c1"), sampled_T, ANSWER, Cut.NONE)
+    departure = Forked(ForkReason.MEDIA_CHANGED, 0)
+    prompt = plan(model, Call("d", "m", messages), Match(None, 0, messages, departure, replays=(replay,)), NOW)
+    assert (prompt.history, prompt.replayed, count(model, prompt.added_A)) == (departure, (NodeRef("c1"),), 1)
+    at = prompt.added_A.tolist().index(151655)
+    kinds = [(part.kind, part.start <= at < part.end) for part in prompt.added_segments]
+    assert (SegmentKind.OBSERVATION, True) in kinds
+    assert [kind for kind, _ in kinds].count(SegmentKind.REPLAYED) == 1
 
 
 def test_the_first_prompt_is_counted_too(served: Callable[[str], Served]) -> None:

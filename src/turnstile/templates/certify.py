@@ -14,6 +14,8 @@ from turnstile.conversation import JsonText
 from turnstile.templates.certificate import (
     VERSION,
     Certificate,
+    Chain,
+    Repeat,
     ShapeVerdict,
     StopToken,
     Verdict,
@@ -75,7 +77,43 @@ def certify(
     Raises: CallerError if `kwargs` is no JSON object or sets a variable of ours; what `show` raises.
     """
     stop_tokens = tuple(check_stop_tokens(served))
-    problem = _problem(served, stop_tokens)
+    spliced = _spliced(served, kwargs, _problem(served, stop_tokens), show)
+    form = served.facts.form
+    return Certificate(
+        version=VERSION,
+        key=certificate_key(served, kwargs, faster.versions),
+        tokenizer_sha256=served.tokenizer.sha256,
+        template_sha256=served.template.sha256,
+        kwargs=kwargs,
+        certificate_class=class_of(spliced.problem, spliced.shapes, spliced.chains),
+        problem=spliced.problem,
+        stop_class=served.facts.stop_class,
+        stop_tokens=stop_tokens,
+        blank_eaters=blank_eaters(served),
+        normalised=normalised(served),
+        arguments_form=form.arguments.value,
+        reasoning_field=form.reasoning_field,
+        renders=check_renders(served, kwargs),
+        shapes=spliced.shapes,
+        repeats=spliced.repeats,
+        chains=spliced.chains,
+        multi_splices=() if spliced.problem else check_multi(served, kwargs),
+        fates=check_fates(served, kwargs, spliced.shapes),
+        depends_on=tuple(check_order(served, kwargs)),
+        parities=(*check_faster(served, faster, probe_texts(served, kwargs), kwargs), check_engine(served, tokenize)),
+    )
+
+
+class _Spliced(msgspec.Struct, frozen=True):
+    """What the checks of splicing found; nothing where there is a problem."""
+
+    problem: str
+    shapes: tuple[ShapeVerdict, ...]
+    chains: tuple[Chain, ...]
+    repeats: tuple[Repeat, ...]
+
+
+def _spliced(served: Served, kwargs: JsonText, problem: str, show: ShowStep) -> _Spliced:
     shapes = () if problem else tuple(_shapes(served, kwargs, show))
     problem = problem or _no_plain_turn(shapes)
     count = len(shapes_of(served))
@@ -84,30 +122,7 @@ def certify(
     show(Step(count + 1, count + _OTHER_STEPS, "other pasts"))
     repeats = () if problem else check_repeats(served, kwargs)
     show(Step(count + 2, count + _OTHER_STEPS, "losses and order"))
-    form = served.facts.form
-    return Certificate(
-        version=VERSION,
-        key=certificate_key(served, kwargs, faster.versions),
-        tokenizer_sha256=served.tokenizer.sha256,
-        template_sha256=served.template.sha256,
-        kwargs=kwargs,
-        certificate_class=class_of(problem, shapes, chains),
-        problem=problem,
-        stop_class=served.facts.stop_class,
-        stop_tokens=stop_tokens,
-        blank_eaters=blank_eaters(served),
-        normalised=normalised(served),
-        arguments_form=form.arguments.value,
-        reasoning_field=form.reasoning_field,
-        renders=check_renders(served, kwargs),
-        shapes=shapes,
-        repeats=repeats,
-        chains=chains,
-        multi_splices=() if problem else check_multi(served, kwargs),
-        fates=check_fates(served, kwargs, shapes),
-        depends_on=tuple(check_order(served, kwargs)),
-        parities=(*check_faster(served, faster, probe_texts(served, kwargs), kwargs), check_engine(served, tokenize)),
-    )
+    return _Spliced(problem, shapes, chains, repeats)
 
 
 def _thinking(served: Served) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from turnstile.reasons import NoteCode, RerenderReason
 from turnstile.templates.bodies import Body, Framed, bodies_in, framed, kinds, survives, unmistakable
 from turnstile.templates.bridge import Bridge, control_text_notes
 from turnstile.templates.closing import join_to
+from turnstile.templates.images import with_placeholders
 from turnstile.templates.openings import Openings
 from turnstile.templates.render import GenerationPrompt, TemplateFailed
 from turnstile.templates.sentinel import (
@@ -353,7 +354,7 @@ def _run(
     if isinstance(new, Refusal):
         return new
     joined = join_to(served, scene, answer, boundary, mode)
-    pieces = kinds(new.offsets_A[joined.skipped_A :], bodies)
+    pieces = kinds(new.offsets_A[joined.skipped_A :], with_placeholders(served, new, bodies))
     return _Run(
         kept=joined.kept_T,
         ids_A=joined.close_C + new.ids_A.slice(joined.skipped_A),
