@@ -23,7 +23,7 @@ test: $(STAMP) ## the whole test suite
 	$(BIN)/python -m pytest
 
 bridge-table: $(STAMP) ## every shape of every model family against a whole render (fetches 48 families once)
-	TURNSTILE_FAMILIES=all $(BIN)/python -m pytest tests/templates/test_bridge_table.py tests/templates/test_class_table.py tests/cli/test_certify_process.py
+	TURNSTILE_FAMILIES=all $(BIN)/python -m pytest tests/templates/test_bridge_table.py tests/templates/test_class_table.py tests/templates/test_checks_multi.py tests/cli/test_certify_process.py
 
 check: $(STAMP) ## lint, types and import rules
 	$(BIN)/ruff format --check .

@@ -65,6 +65,17 @@ def test_a_page_says_what_is_lost_rewritten_and_limited(run: Callable[..., Any],
         assert said in page
 
 
+def test_a_page_says_what_becomes_of_earlier_answers_in_a_rewritten_history(
+    run: Callable[..., Any], family: Callable[[str], Path]
+) -> None:
+    for family_name, said in (
+        ("smollm2", "without tools, with the ids that were sampled; with tools, with the ids that were sampled"),
+        ("deepseek-v3", "without tools, with the ids that were sampled; with tools, rendered again as text"),
+    ):
+        page = " ".join(run("certify", family(family_name)).stdout.split())
+        assert f"Earlier answers in a rewritten history: {said}" in page
+
+
 def test_a_program_gets_the_certificate_whole(run: Callable[..., Any], folder: Path) -> None:
     told = run("certify", folder, "--json", "--kwargs", '{"a": 1}')
     certificate = msgspec.json.decode(told.stdout, type=Certificate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -33,6 +34,23 @@ def test_each_segment_is_a_line_with_its_origin_its_call_and_its_text(shown: str
     assert [row[2:5] for row in sampled] == [["c0", "root", "stop"], ["c1", "spliced", "stop"]]
     assert all(float(row[5]) < 0 for row in sampled)
     assert "Hello<|im_end|>" in shown
+
+
+def test_ids_that_were_put_back_are_a_line_with_the_call_that_drew_them_and_no_probability(store: Path) -> None:
+    with Reader.open(store) as reader:
+        rollout = assemble(Forest.of(reader.records("one")))
+    sequence = rollout.sequences[0]
+    segments = tuple(
+        msgspec.structs.replace(part, kind="replayed", trainable=False) if part.call == 0 else part
+        for part in sequence.segments
+    )
+    out = io.StringIO()
+    rewritten = msgspec.structs.replace(sequence, segments=segments)
+    show_timeline(
+        msgspec.structs.replace(rollout, sequences=(rewritten,)), lambda ids: "x", Console(file=out, width=140)
+    )
+    (row,) = [line.split() for line in out.getvalue().splitlines() if " replayed " in line and line[:1].isdigit()]
+    assert row[1:] == ["replayed", "c0", "root", "stop", "x"]
 
 
 def test_the_sum_of_what_was_sampled_is_told(shown: str) -> None:

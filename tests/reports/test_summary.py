@@ -5,14 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from turnstile.history.forest import Forest
-from turnstile.journal import CallFailed, RolloutOpened, RolloutStatus
-from turnstile.reasons import FailReason
+from turnstile.generation import Forked, NodeRef
+from turnstile.journal import CallFailed, CallStarted, RolloutOpened, RolloutStatus
+from turnstile.reasons import FailReason, ForkReason
 from turnstile.reports.drift import Figures, PromptFigures
 from turnstile.reports.summary import Summary, summarise
 from turnstile.store import Reader
+from turnstile.tokens import IdRun, SegmentKind, tile
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -28,10 +31,28 @@ def test_calls_tokens_and_how_prompts_came_about_are_counted(left: Any, reader: 
         rollout_id=left.rollout_id, attempt=1, status=RolloutStatus.COMPLETED, group_id="g", task_id="t",
         opened_at=forest.opened.opened_at, finished_at=forest.finished.finished_at, reward=1.0, calls=3,
         failed_calls={},
-        prompt_tokens=sum(prompts), sampled_tokens=sum(map(len, left.answers)), history={"root": 1, "spliced": 2},
+        prompt_tokens=sum(prompts), sampled_tokens=sum(map(len, left.answers)), replayed_tokens=0, reencoded_tokens=0,
+        history={"root": 1, "spliced": 2},
         notes={}, retries=0,
         drift=PromptFigures(calls=3, calls_compared=2, calls_differing=1, prompt_sampled=9, prompt_wrong=4),
     )  # fmt: skip
+
+
+def test_what_a_fork_put_back_and_what_it_encoded_again_are_counted_apart(left: Any, reader: Reader) -> None:
+    records = list(reader.records(left.rollout_id))
+    last = next(record for record in reversed(records) if isinstance(record, CallStarted))
+    rewritten = msgspec.structs.replace(
+        last,
+        call_id="rewritten",
+        parent=None,
+        held_length=0,
+        history=Forked(ForkReason.HISTORY_REWRITTEN),
+        added_A=IdRun.of(range(9)),
+        added_segments=tile([(4, SegmentKind.PROMPT), (3, SegmentKind.REPLAYED), (2, SegmentKind.SCAFFOLD)]),
+        replayed=(NodeRef(last.call_id),),
+    )
+    found = summarise(Forest.of([*records[:-1], rewritten]), Figures())
+    assert (found.replayed_tokens, found.reencoded_tokens) == (3, 6)
 
 
 def test_failures_before_and_after_planning_are_counted_by_reason() -> None:

@@ -150,7 +150,8 @@ def _print(certificate: Certificate, console: Console) -> None:
     if certificate.shapes:
         console.print(_table(certificate))
         console.print(_chain_line(certificate))
-        console.print(_multi_line(certificate))
+        if certificate.multi_splices:
+            console.print(_multi_line(certificate))
     found = advice(certificate)
     for topic, heading in _HEADINGS.items():
         _print_advice(heading, [each for each in found if each.topic is topic], console)
