@@ -51,7 +51,40 @@ MORE = {
     # Prints the tools in front of the last user message, so that a conversation that grew has them elsewhere.
     "mistral-small-3.2": (Verdict.EXACT, Verdict.DIFFERENT),
 }
-OTHERS = ()
+OTHERS = (
+    "command-r7b",
+    "deepseek-r1-distill",
+    "deepseek-v3.2",
+    "deepseek-v4",
+    "glm4.6",
+    "glm4.7-flash",
+    "granite4.0",
+    "kimi-k2-thinking",
+    "kimi-k2.5-fixed-miles",
+    "kimi-k3",
+    "lfm2.5",
+    "llama3",
+    "llama3.2",
+    "minimax-m2",
+    "minimax-m2.5-fixed-miles",
+    "muse-glimmer",
+    "nemotron3-nano",
+    "nemotron3-super",
+    "phi3",
+    "phi3.5",
+    "qwen2.5-vl",
+    "qwen3-fixed-miles",
+    "qwen3-instruct-2507",
+    "qwen3-training",
+    "qwen3-vl",
+    "qwen3.5-fixed-miles",
+    "qwen3.5-nothink",
+    "qwen3.6",
+    "qwen3.8",
+    "qwq-32b",
+    "seed-oss",
+    "smollm3",
+)
 """Exact both ways."""
 ALL = os.environ.get("TURNSTILE_FAMILIES") == "all"
 FAMILIES = TABLE | (MORE | dict.fromkeys(OTHERS, EXACT) if ALL else {})
