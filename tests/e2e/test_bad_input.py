@@ -12,6 +12,7 @@ import pytest
 GOOD = {"model": "m", "messages": [{"role": "user", "content": "go"}]}
 BODY_LIMIT = 32 * 1024 * 1024
 ADMIN = "operator-key"
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 
 
 def changed(**fields: Any) -> bytes:
@@ -47,11 +48,12 @@ def goes_on_afterwards(agent: Any, room: Any) -> Iterator[None]:
         (changed(max_tokens=-1), 400, "invalid_value", "max_tokens"),
         (changed(model="gpt-9"), 404, "model_not_found", "model"),
         (changed(messages=[{"role": "user", "content": "go " * 5000}]), 400, "context_length_exceeded", None),
+        (changed(messages=[{"role": "user", "content": [IMAGE]}]), 400, "images_not_supported", "messages[0]"),
     ],
     ids=[
         "empty", "not JSON", "JSON that ends too early", "not UTF-8", "deep JSON", "deep JSON in an unknown field",
         "a list", "nothing said", "messages are a text", "content is a number", "temperature is a text",
-        "negative limit", "unknown model", "too long for the context",
+        "negative limit", "unknown model", "too long for the context", "an image",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("stream", [False, True])

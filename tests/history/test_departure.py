@@ -257,7 +257,7 @@ def test_case_i3_a_result_whose_screenshot_was_dropped_is_changed_media(dialogue
 
 def test_another_image_under_the_same_text_is_changed_media(dialogue):
     dialogue.user("hi").sampled("hello").add(Message(Role.USER, (Text("look"), SHOT))).sampled("seen")
-    dialogue.edit(2, parts=(Text("look"), OTHER_SHOT))
+    dialogue.edit(2, parts=(Text("look"), OTHER_SHOT)).back_to(3)
     fork = Forked(ForkReason.MEDIA_CHANGED, 2, None, "image/png a1a1a1a1a1a1", "image/png b2b2b2b2b2b2")
     assert dialogue.found()[1:3] == (2, fork)
 
