@@ -25,6 +25,15 @@ def test_sampling_is_what_the_client_said(messages_call):
     assert call.sampling == Sampling(temperature=0.5, top_p=0.9, top_k=5, stop=("END", "\n\n"), max_tokens=7)
 
 
+def test_what_chat_clients_may_say_may_be_said_here_too(messages_call, messages_refusal):
+    asked = {"seed": 7, "min_p": 0.1, "presence_penalty": 1, "frequency_penalty": -1, "repetition_penalty": 1.5}
+    assert messages_call(**asked).sampling == Sampling(max_tokens=9, **asked)
+    kwargs = {"enable_thinking": True, "x": 1}
+    call = messages_call(thinking={"type": "disabled"}, chat_template_kwargs=kwargs)
+    assert json.loads(call.template_kwargs) == kwargs
+    assert messages_refusal(guided_regex="a+")[1:3] == ("unsupported_parameter", "guided_regex")
+
+
 def test_what_the_client_did_not_say_stays_unsaid(messages_call):
     assert messages_call().sampling == Sampling(max_tokens=9)
 

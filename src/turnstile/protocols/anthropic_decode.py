@@ -26,7 +26,6 @@ from turnstile.errors import CallerError
 from turnstile.protocols.anthropic_messages import messages_of, tools_referred_to
 from turnstile.protocols.anthropic_request import (
     MessagesRequest,
-    WireOutputConfig,
     WireOutputFormat,
     WireThinking,
     WireToolChoice,
@@ -36,13 +35,11 @@ from turnstile.protocols.anthropic_tools import tools_of
 from turnstile.protocols.base import WireRequest
 from turnstile.protocols.headers import retry_mark
 from turnstile.protocols.json_body import json_text, snippet, wrong_value
+from turnstile.protocols.template_arguments import template_arguments
 
 DIALECT_NAME = "anthropic.messages"
 
-_EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _CHOICES = "auto, any, tool or none"
-
-_sorted_encoder = msgspec.json.Encoder(order="sorted")
 
 
 class Delivery(enum.StrEnum):
@@ -106,10 +103,15 @@ def _call(wire: MessagesRequest, request: WireRequest, unknown_fields: tuple[str
             top_p=wire.top_p,
             # Off is -1 in Anthropic's oldest API and in other engines; one spelling is enough from here on.
             top_k=0 if wire.top_k == -1 else wire.top_k,
+            min_p=wire.min_p,
+            presence_penalty=wire.presence_penalty,
+            frequency_penalty=wire.frequency_penalty,
+            repetition_penalty=wire.repetition_penalty,
+            seed=wire.seed,
             max_tokens=wire.max_tokens,
             stop=tuple(wire.stop_sequences or ()),
         ),
-        template_kwargs=_template_kwargs(wire.thinking, wire.output_config),
+        template_kwargs=_template_kwargs(wire),
         ending=_ending(messages[-1], len(wire.messages) - 1),
         retry=retry_mark(request.headers),
         unknown_fields=unknown_fields,
@@ -155,27 +157,27 @@ def _output(wire: MessagesRequest) -> OutputForm:
             raise wrong_value(f"{path}.type", "json_schema", f'"{kind}"')
 
 
-def _template_kwargs(thinking: WireThinking | None, config: WireOutputConfig | None) -> JsonText:
+def _template_kwargs(wire: MessagesRequest) -> JsonText:
     """What open templates know of thinking: `enable_thinking` and `reasoning_effort`.
 
     A request that says nothing, and `adaptive`, leave the template its own default. No engine ends the thinking
     after `budget_tokens`; `max_tokens` bounds it.
     """
-    arguments: dict[str, object] = {}
+    effort = wire.output_config.effort if wire.output_config else None
+    more = {**_enabled(wire.thinking), **(wire.chat_template_kwargs or {})}
+    return template_arguments(effort, "output_config.effort", more)
+
+
+def _enabled(thinking: WireThinking | None) -> dict[str, msgspec.Raw]:
     match thinking:
         case None | WireThinking(type="adaptive" | "between_tools"):
-            pass
+            return {}
         case WireThinking(type="enabled"):
-            arguments["enable_thinking"] = True
+            return {"enable_thinking": msgspec.Raw(b"true")}
         case WireThinking(type="disabled"):
-            arguments["enable_thinking"] = False
+            return {"enable_thinking": msgspec.Raw(b"false")}
         case WireThinking(type=kind):
             raise wrong_value("thinking.type", "enabled, disabled or adaptive", f'"{kind}"')
-    if config is not None and config.effort is not None:
-        if config.effort not in _EFFORTS:
-            raise wrong_value("output_config.effort", f"one of {', '.join(_EFFORTS)}", f'"{config.effort}"')
-        arguments["reasoning_effort"] = config.effort
-    return _sorted_encoder.encode(arguments).decode()
 
 
 def _display(thinking: WireThinking | None) -> ThinkingDisplay:

@@ -12,14 +12,20 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta, Raw
 
-from turnstile.errors import CallerError
-from turnstile.protocols.json_body import check_text, fields_of, json_text, read_json
+from turnstile.protocols.body_fields import (
+    ENGINE_REFUSED,
+    INT64,
+    Count,
+    Penalty,
+    Probability,
+    StopString,
+    unknown_names,
+)
+from turnstile.protocols.json_body import check_text, fields_of, read_json
 
 _NULL = Raw(b"null")
 
-Count: TypeAlias = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Name: TypeAlias = Annotated[str, Meta(min_length=1)]
-StopString: TypeAlias = Annotated[str, Meta(min_length=1)]
 
 
 class WireSource(msgspec.Struct, frozen=True):
@@ -103,7 +109,7 @@ class WireOutputConfig(msgspec.Struct, frozen=True):
 
 
 class MessagesRequest(msgspec.Struct, frozen=True):
-    """The body of a Messages request, and of a count_tokens request."""
+    """The body of a Messages or count_tokens request. `seed` and what follows it are extensions, as in a chat body."""
 
     model: Name
     messages: Annotated[list[WireMessage], Meta(min_length=1)]
@@ -113,13 +119,19 @@ class MessagesRequest(msgspec.Struct, frozen=True):
     tool_choice: WireToolChoice | None = None
     stop_sequences: Annotated[list[StopString], Meta(max_length=64)] | None = None
     temperature: Annotated[float, Meta(ge=0.0, le=2.0)] | None = None
-    top_p: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
+    top_p: Probability | None = None
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     stream: bool | None = None
     thinking: WireThinking | None = None
     output_config: WireOutputConfig | None = None
     output_format: WireOutputFormat | None = None
     """The older place of `output_config.format`."""
+    seed: Annotated[int, Meta(ge=-INT64, le=INT64)] | None = None
+    min_p: Probability | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0.0, le=10.0)] | None = None
+    chat_template_kwargs: dict[str, Raw] | None = None
 
 
 _TRANSPORT = frozenset({
@@ -128,13 +140,10 @@ _TRANSPORT = frozenset({
 })  # fmt: skip
 """Fields that change nothing about what is sampled here; accepted and not acted on."""
 
-_REFUSED: dict[str, tuple[str, ...]] = {
-    "compaction": (), "container": (), "fallbacks": ("[]",), "mcp_servers": ("[]",), "thread": (),
+_REFUSED: dict[str, tuple[object, ...]] = {
+    "compaction": (), "container": (), "fallbacks": ([],), "mcp_servers": ([],), "thread": (), **ENGINE_REFUSED,
 }  # fmt: skip
 """Fields that would change the answer and cannot be served, each with the values that ask for nothing."""
-
-_NAMES_KEPT = 32
-_NAME_CHARACTERS = 100
 
 _request_decoder = msgspec.json.Decoder(MessagesRequest)
 
@@ -145,16 +154,6 @@ def read_request(body: bytes) -> tuple[MessagesRequest, tuple[str, ...]]:
     Raises: CallerError that names the field which is no such thing or cannot be served.
     """
     check_text(body)
-    fields = fields_of(body)
-    unknown = fields.keys() - set(MessagesRequest.__struct_fields__) - _TRANSPORT
-    for name in sorted(unknown & _REFUSED.keys()):
-        if json_text(fields[name]) not in ("null", *_REFUSED[name]):
-            raise unsupported(name, f"Leave `{name}` out")
-    request = read_json(_request_decoder, body)
-    names = sorted(name[:_NAME_CHARACTERS] for name in unknown - _REFUSED.keys())
-    return request, tuple(names[:_NAMES_KEPT])
-
-
-def unsupported(path: str, remedy: str) -> CallerError:
-    """The error for a field that is well formed and cannot be served."""
-    return CallerError(f"`{path}` cannot be served here", remedy, code="unsupported_parameter", param=path)
+    known = frozenset(MessagesRequest.__struct_fields__) | _TRANSPORT
+    unknown_fields = unknown_names(fields_of(body), known, _REFUSED)
+    return read_json(_request_decoder, body), unknown_fields
