@@ -122,3 +122,11 @@ def test_a_text_survives_if_its_ends_are_printed_however_escaped() -> None:
     assert survives(text, text.replace(" ", "\n"))
     assert not survives(text, text[:30])
     assert survives("", "anything")
+
+
+def test_a_long_text_is_found_as_json_or_without_its_last_blanks_with_no_second_render() -> None:
+    lines = "\n".join(f"line {at} of a file" for at in range(9))
+    as_json = lines.replace("\n", "\\n")
+    assert unmistakable(f'"{as_json}"<end>', {"m": lines}) == (Body("m", 1, 1 + len(as_json)),)
+    assert unmistakable(f"<{lines}<end>", {"m": lines + "\n"}) == (Body("m", 1, 1 + len(lines)),)
+    assert unmistakable(f"\n{lines}<end>", {"m": "\n " + lines + "\n"}) == ()

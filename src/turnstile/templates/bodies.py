@@ -127,12 +127,25 @@ def unmistakable(behind: str, texts: dict[str, str]) -> tuple[Body, ...]:
     found: list[Body] = []
     at = 0
     for marker, text in texts.items():
-        start = behind.find(text, at)
-        if len(text) < _UNMISTAKABLE_CHARS or start < 0 or behind.find(text, start + 1) >= 0:
+        if len(text) < _UNMISTAKABLE_CHARS:
             return ()
-        at = start + len(text)
+        start, spelling = next(
+            ((place, each) for each in _plain_spellings(text) if (place := behind.find(each, at)) >= 0), (-1, "")
+        )
+        if start < 0 or len(spelling) < _UNMISTAKABLE_CHARS or behind.find(spelling, start + 1) >= 0:
+            return ()
+        at = start + len(spelling)
         found.append(Body(marker, start, at))
     return tuple(found)
+
+
+def _plain_spellings(text: str) -> Iterator[str]:
+    """Those of `_spellings` that cannot be taken for one another; whose a leading blank is, only a render tells."""
+    yield text
+    yield json.dumps(text, ensure_ascii=False)[1:-1]
+    yield json.dumps(text)[1:-1]
+    if not text[0].isspace():
+        yield text.rstrip()
 
 
 def _end_of(behind: str, start: int, text: str, between: str) -> int | None:

@@ -273,5 +273,7 @@ def encode_new(served: Served, boundary: Boundary) -> Anchored | Refusal:
         )
     skip = 0 if boundary.stop_class is StopClass.HEADER_STOP else 1
     shift = boundary.anchor
-    offsets = tuple((start + shift, end + shift) for start, end in encoded.offsets[skip:])
+    offsets = encoded.offsets[skip:]
+    if shift:
+        offsets = tuple([(start + shift, end + shift) for start, end in offsets])
     return Anchored(encoded.ids.slice(skip), offsets)

@@ -183,7 +183,16 @@ class Tokenizer:
 
     def _placed(self, text: str, ids: IdRun) -> Encoded | None:
         """Ids with their places, if their bytes are the text's: no normalisation, no swallowed blanks."""
-        pieces = list(map(self.token_bytes, ids))
+        # Looked up without a call each: an id's bytes are known from its second use on.
+        known = list(map(self._bytes_by_id.get, ids.tolist()))
+        pieces = (
+            [
+                self.token_bytes(token_id) if piece is None else piece
+                for token_id, piece in zip(ids.tolist(), known, strict=True)
+            ]
+            if None in known
+            else cast("list[bytes]", known)
+        )
         data = text.encode()
         if b"".join(pieces) != data or not all(pieces):
             return None
