@@ -74,8 +74,6 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str = ""
     answer_id: str = ""
     """On an assistant message of a request: the answer of ours that it says it is, by a signature that came back."""
-    answer_id: str = ""
-    """On an assistant message of a request: the answer of ours that it says it is, by a signature that came back."""
 
     @property
     def text(self) -> str:
