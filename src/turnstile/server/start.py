@@ -36,8 +36,10 @@ from turnstile.server.parity import check_parity
 from turnstile.server.policy import Policy
 from turnstile.server.stopping import CANCELLED_AFTER_S, Server
 from turnstile.store import Blobs, Journal, Reader
+from turnstile.templates.accelerators import Accelerated, accelerated, at_hand
 from turnstile.templates.advice import summary
 from turnstile.templates.certificate import Certificate
+from turnstile.templates.checks_tokens import Faster
 from turnstile.templates.facts import serve
 from turnstile.templates.files import ModelFiles
 from turnstile.templates.gguf import tokenizer_files
@@ -61,7 +63,9 @@ class Running(msgspec.Struct, frozen=True):
     model: str
     engine: str
     notices: tuple[str, ...]
-    """What an operator has to know: open doors, limits of the template."""
+    """What an operator has to know: open doors, limits of the template, accelerators that are not used."""
+    accelerated: Accelerated = Accelerated()
+    """What renders and what encodes."""
 
 
 @contextlib.asynccontextmanager
@@ -162,13 +166,15 @@ async def _assemble(
 
     shelf = ModelShelf(reader, Blobs(settings.store))
     watch = stack.enter_context(DriftWatch(shelf.served))
-    certificate = await asyncio.get_running_loop().run_in_executor(threads, lambda: _certificate(served))
+    faster = await asyncio.get_running_loop().run_in_executor(threads, lambda: at_hand(files, served))
+    certificate = await asyncio.get_running_loop().run_in_executor(threads, lambda: _certificate(served, faster))
+    running_on, chosen = accelerated(served, certificate if isinstance(certificate, Certificate) else None, faster)
     if isinstance(certificate, Certificate):
-        take_over(served, certificate)
+        take_over(running_on, certificate)
     policy = Policy()
     dice = random.SystemRandom()
     world = World(
-        served=served,
+        served=running_on,
         answer_format=answer_format,
         engine=engine,
         now=_now,
@@ -178,11 +184,13 @@ async def _assemble(
         off_loop=off_loop,
         certificate=certificate if isinstance(certificate, Certificate) else None,
         answered=watch.answered,
+        accelerated=chosen,
     )
     await shelf.put(journal, served, files)
     rollouts = Rollouts(journal, reader, _now, Retention(settings.retention))
     app = build_app(world, rollouts, Archive(reader, shelf, watch), policy, settings)
-    running = Running("", model, engine.capabilities.engine, _notices(settings, certificate, unchecked))
+    notices = (*_notices(settings, certificate, unchecked), *chosen.refused)
+    running = Running("", model, engine.capabilities.engine, notices, chosen)
     return app, running, rollouts
 
 
@@ -191,9 +199,9 @@ def _answer_format(settings: Settings, files: ModelFiles) -> formats.AnswerForma
     return formats.by_name(settings.answer_format, found.reasoning) if settings.answer_format else found
 
 
-def _certificate(served: Served) -> Certificate | TooSlow:
+def _certificate(served: Served, faster: Faster) -> Certificate | TooSlow:
     try:
-        return certificate_of(served, certificates_folder(), limit_s=AT_START_S)
+        return certificate_of(served, certificates_folder(), limit_s=AT_START_S, faster=faster)
     except TooSlow as slow:
         return slow
 
