@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from turnstile.conversation import JsonText, Message, ReplyFinish, Sampling, Storage, ToolChoice, ToolMode, Usage
+from turnstile.conversation import Ending, JsonText, Message, ReplyFinish, Sampling, Storage, ToolChoice, ToolMode, Usage
 from turnstile.generation import Cut, Draw, Finish, Head, History, LogprobsMode, NodeRef, Note, Retention
 from turnstile.reasons import DiscardReason, FailReason, IncompleteReason
 from turnstile.tokens import IdRun, LogprobRun, Segment
@@ -81,6 +81,8 @@ class CallStarted(msgspec.Struct, frozen=True, tag="call_started", omit_defaults
     echoed: Message | None = None
     """The parent's answer as the client sent it back, where that is another spelling than the one handed out."""
     tool_choice: ToolChoice = ToolMode.AUTO
+    ending: Ending = Ending.ANSWER
+    """Whether a last message of the assistant's was to be continued."""
 
 
 class CallJoined(msgspec.Struct, frozen=True, tag="call_joined"):

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from turnstile.history.forest import Forest
 from turnstile.generation import Forked, NodeRef
+from turnstile.history.forest import Forest
 from turnstile.journal import CallFailed, CallStarted, RolloutOpened, RolloutStatus
 from turnstile.reasons import FailReason, ForkReason
 from turnstile.reports.drift import Figures, PromptFigures

@@ -71,13 +71,14 @@ def test_the_text_of_a_prompt_opens_an_answer_and_that_of_a_sequence_ends_with_o
 
 
 def test_an_answer_that_is_continued_is_one_message_left_open(room: Any, served: Served) -> None:
-    room.script("One,", " two<|im_end|>", "Done.<|im_end|>")
+    room.script("One, two<|im_end|>", "Done.<|im_end|>")
     agent = room.agent()
     agent.say("Count", max_tokens=2)
     begun = {"role": "assistant", "content": "One,"}
-    agent.say("Count", begun)
+    second = agent.say("Count", begun, continue_final_message=True, add_generation_prompt=False)
+    assert (second.status, second.text) == (200, " two")
     whole = {"role": "assistant", "content": "One, two"}
-    agent.say("Count", whole, "Go on")
+    assert agent.say("Count", whole, "Go on").text == "Done."
     forest = room.forest(agent)
     assert [text for _, text, _ in told(forest, "c1")] == ["Count", "One,"]
     assert [text for _, text, _ in told(forest, "c2")] == ["Count", "One, two", "Go on"]

@@ -11,6 +11,7 @@ from turnstile.cli.certify import certify
 from turnstile.cli.demo import demo
 from turnstile.cli.drift import drift
 from turnstile.cli.export import export
+from turnstile.cli.replay import replay
 from turnstile.cli.serve import serve
 from turnstile.cli.validate import validate
 from turnstile.errors import CallerError, TurnstileError
@@ -26,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, demo, certify, export, validate, drift):
+for command in (serve, demo, certify, export, validate, drift, replay):
     app.command()(command)
 
 

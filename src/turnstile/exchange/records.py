@@ -70,6 +70,7 @@ def call_started(planned: Planned, forest: Forest, flight: Flight, engine: Capab
         replayed=prompt.replayed,
         echoed=_echoed(planned) if prompt.parent else None,
         tool_choice=call.tool_choice,
+        ending=call.ending,
     )
 
 
@@ -78,7 +79,8 @@ def _echoed(planned: Planned) -> Message | None:
     call, held = planned.call, planned.held
     if held.parent is None or not held.covered_M:
         return None
-    handed_out, sent = held.parent.message, call.messages[held.covered_M - 1]
+    handed_out = held.parent.message
+    sent = msgspec.structs.replace(call.messages[held.covered_M - 1], answer_id=handed_out.answer_id)
     is_one = sent.role is Role.ASSISTANT and len(sent.calls) == len(handed_out.calls)
     return sent if is_one and sent != handed_out else None
 

@@ -20,12 +20,14 @@ _SOME_TOOL = ("{}",)
 """Any tool: a model may have another template for requests with tools."""
 
 
-class _Card(msgspec.Struct, frozen=True):
+class Card(msgspec.Struct, frozen=True):
     """What is stored of a served model."""
 
     files: ModelFiles
     model: str
     stop_ids: tuple[int, ...]
+    answer_format: str = ""
+    """Name of the tool-call format that answers were read with; empty = as the template suggests."""
 
 
 def _key(tokenizer_sha256: str, chat_template_sha256: str) -> str:
@@ -40,14 +42,21 @@ class ModelShelf:
         self._blobs = blobs
         self._served: dict[str, Served] = {}
 
-    async def put(self, journal: Journal, served: Served, files: ModelFiles) -> None:
-        """Keep a model's texts, once; durable on return."""
+    async def put(self, journal: Journal, served: Served, files: ModelFiles, answer_format: str = "") -> None:
+        """Keep a model's texts, once; durable on return.
+
+        Args:
+            journal: of the store.
+            served: the model.
+            files: what it was made from.
+            answer_format: name of the tool-call format, if it is not the one that the template suggests.
+        """
         variants = {
             _key(each.tokenizer.sha256, each.template.sha256) for each in (served, served.for_tools(_SOME_TOOL))
         }
         missing = [key for key in sorted(variants) if self._reader.meta(key) is None]
         if missing:
-            card = _Card(files, served.model, tuple(sorted(served.stop_ids)))
+            card = Card(files, served.model, tuple(sorted(served.stop_ids)), answer_format)
             sha256 = await asyncio.to_thread(self._blobs.put, msgspec.json.encode(card))
             for key in missing:
                 await journal.set_meta(key, sha256)
@@ -59,9 +68,19 @@ class ModelShelf:
         Raises: StoreError if the store does not have it.
         """
         key = _key(head.tokenizer_sha256, head.chat_template_sha256)
-        if (known := self._served.get(key)) is not None:
-            return known.for_tools(head.tools)
-        sha256 = self._reader.meta(key)
+        known = self._served.get(key)
+        if known is None:
+            card = self.card(head)
+            known = serve(card.files, model=card.model, stop_ids=frozenset(card.stop_ids))
+            self._served[key] = known
+        return known.for_tools(head.tools)
+
+    def card(self, head: Head) -> Card:
+        """What is stored of the model that a prompt with this head was rendered with.
+
+        Raises: StoreError if the store does not have it.
+        """
+        sha256 = self._reader.meta(_key(head.tokenizer_sha256, head.chat_template_sha256))
         if sha256 is None:
             raise StoreError(
                 f"The store has no tokenizer {head.tokenizer_sha256[:12]}"
@@ -69,7 +88,4 @@ class ModelShelf:
                 "Copy the whole store directory, `blobs` included",
                 code="model_missing",
             )
-        card = msgspec.json.decode(self._blobs.get(sha256), type=_Card)
-        served = serve(card.files, model=card.model, stop_ids=frozenset(card.stop_ids))
-        self._served[key] = served
-        return served.for_tools(head.tools)
+        return msgspec.json.decode(self._blobs.get(sha256), type=Card)

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from turnstile.conversation import Call, Ending, JsonText, Message, Role, ToolSpec
+from turnstile.conversation import Call, Ending, JsonText, Message, ToolSpec
 from turnstile.history.forest import Forest, Node
 from turnstile.journal import CallStarted
 from turnstile.templates.render import GenerationPrompt
@@ -23,6 +23,7 @@ class Conversation(msgspec.Struct, frozen=True):
     kwargs: JsonText
     now: datetime
     """The present that the template was shown."""
+    ending: Ending = Ending.ANSWER
 
 
 def request_messages(forest: Forest, started: CallStarted) -> tuple[Message, ...]:
@@ -53,15 +54,21 @@ def conversation_of(forest: Forest, started: CallStarted) -> Conversation:
     """What the request of a call said."""
     assert forest.opened is not None
     head = forest.heads[started.head]
-    return Conversation(request_messages(forest, started), head.tools, head.template_kwargs, forest.opened.opened_at)
+    return Conversation(
+        messages=request_messages(forest, started),
+        tools=head.tools,
+        kwargs=head.template_kwargs,
+        now=forest.opened.opened_at,
+        ending=started.ending,
+    )
 
 
 def prompt_text(served: Served, said: Conversation) -> str:
-    """The text of the prompt for a request; a last message of the assistant's is left open, to be continued.
+    """The text of the prompt for a request; a message that is to be continued is left open.
 
     Raises: CallerError if the template refuses it.
     """
-    if said.messages and said.messages[-1].role is Role.ASSISTANT:
+    if said.ending is Ending.CONTINUE:
         tools = tuple(ToolSpec("", declaration) for declaration in said.tools)
         call = Call("", "", said.messages, tools, template_kwargs=said.kwargs, ending=Ending.CONTINUE)
         return whole(served, said.messages, call, said.now).text
