@@ -2,7 +2,7 @@
 
 An accelerator, and a narrow one (docs/decisions/0011). It is written in Rust, and cannot be stopped from Python. Its
 fuel counts instructions and the characters that they make, but not the lists: of a template made to do harm, one line
-hangs the process or ends it. So it runs only templates that are known, by their hash, and only on values of which both
+hangs the process. So it runs only templates that are known, by their hash, and only on values of which both
 engines make the same text.
 """
 
