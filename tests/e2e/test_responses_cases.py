@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -448,3 +449,48 @@ def test_what_codex_sends_is_served_and_what_it_offers_unasked_is_noted(room: An
     assert second.history == "spliced"
     assert continues(second, first, ids)
     assert "unknown_fields" in notes(room, agent, second)
+
+
+@pytest.mark.parametrize("first_speaks", ["chat", "responses"])
+def test_a_conversation_goes_on_in_openais_other_dialect_with_the_same_ids(
+    room: Any, responding: Any, wires: Any, first_speaks: str
+) -> None:
+    ls = responding.tool("ls", p="string")
+    chat_ls = wires.tool("ls", p="string")
+    answers = [f"<think>\nR\n</think>\n\nLook.\n{CALL}\n{CALL_B}<|im_end|>", "Both seen.<|im_end|>", "Bye.<|im_end|>"]
+    chat = room.agent()
+    responder = responding.Responder(type(chat)(room, chat.handle, room.http))
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "go"}]
+    said: list[Any] = ["go"]
+    prompts = []
+    for turn, text in enumerate(answers):
+        (ids,) = room.script(text)
+        if (turn % 2 == 0) is (first_speaks == "chat"):
+            answer = chat.say(*messages, tools=[chat_ls])
+            message = answer.message
+            calls = [(call["id"], call["function"]) for call in message.get("tool_calls", [])]
+            items = [{"role": "assistant", "content": message.get("content", "")}] + [
+                {"type": "function_call", "call_id": call_id, **function} for call_id, function in calls
+            ]
+        else:
+            answer = responder.say(*said, instructions="Be brief.", tools=[ls])
+            items = responding.items(answer)
+            calls = [
+                (item["call_id"], {"name": item["name"], "arguments": item["arguments"]})
+                for item in items
+                if item["type"] == "function_call"
+            ]
+            message = {"role": "assistant", "content": responding.texts(answer)}
+            if calls:
+                message["tool_calls"] = [{"id": each, "type": "function", "function": called} for each, called in calls]
+        results = [wires.tool_result(call_id, f"seen {at}") for at, (call_id, _) in enumerate(calls)]
+        messages += [message, *(results or [wires.user("more")])]
+        outputs = [
+            {"type": "function_call_output", "call_id": each["tool_call_id"], "output": each["content"]}
+            for each in results
+        ]
+        said += [*items, *(outputs or [wires.user("more")])]
+        prompts.append((answer.history, answer.prompt, ids))
+    assert [history for history, _, _ in prompts] == ["root", "spliced", "spliced"]
+    for (_, before, ids), (_, after, _) in itertools.pairwise(prompts):
+        assert after[: len(before) + len(ids)] == before + ids
