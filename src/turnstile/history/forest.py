@@ -296,7 +296,9 @@ class Forest:
             raise _contradiction(f"Call {record.call_id!r} builds on {record.parent}, which is not held")
         replayed = sum(1 for segment in record.added_segments if segment.kind is SegmentKind.REPLAYED)
         if replayed != len(record.replayed):
-            raise _contradiction(f"Call {record.call_id!r} names {len(record.replayed)} answers, has {replayed} segments")
+            raise _contradiction(
+                f"Call {record.call_id!r} puts back {len(record.replayed)} answers in {replayed} places"
+            )
         if unknown := [ref for ref in record.replayed if ref not in self._nodes]:
             raise _contradiction(f"Call {record.call_id!r} puts back {unknown[0]}, which is not held")
 
