@@ -23,7 +23,7 @@ from turnstile.conversation import (
     ToolSpec,
 )
 from turnstile.errors import CallerError
-from turnstile.protocols.anthropic_messages import messages_of, tools_referred_to
+from turnstile.protocols.anthropic_messages import messages_of
 from turnstile.protocols.anthropic_request import (
     MessagesRequest,
     WireOutputFormat,
@@ -87,7 +87,7 @@ def decode_count(request: WireRequest) -> Call:
 
 def _call(wire: MessagesRequest, request: WireRequest, unknown_fields: tuple[str, ...]) -> Call:
     messages, media = messages_of(wire.system, wire.messages)
-    tools = tools_of(wire.tools or (), tools_referred_to(wire.messages))
+    tools = tools_of(wire.tools or (), wire.messages)
     choice = wire.tool_choice
     one = bool(tools and choice and choice.disable_parallel_tool_use)
     return Call(

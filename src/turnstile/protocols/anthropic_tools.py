@@ -14,7 +14,8 @@ import msgspec
 
 from turnstile.conversation import JsonText, ToolSpec
 from turnstile.errors import CallerError
-from turnstile.protocols.anthropic_request import WireTool
+from turnstile.protocols.anthropic_messages import tools_referred_to
+from turnstile.protocols.anthropic_request import WireMessage, WireTool
 from turnstile.protocols.json_body import json_text, read_json, snippet, wrong_value
 
 _tool_decoder = msgspec.json.Decoder(WireTool)
@@ -34,7 +35,7 @@ class _Declaration(msgspec.Struct, frozen=True):
     function: _Function
 
 
-def tools_of(raws: Sequence[msgspec.Raw], loaded: frozenset[str]) -> tuple[ToolSpec, ...]:
+def tools_of(raws: Sequence[msgspec.Raw], messages: Sequence[WireMessage]) -> tuple[ToolSpec, ...]:
     """All tools that the model is offered.
 
     A tool with `defer_loading` is offered once a result has referred to it. `strict` is handed on; `input_examples`,
@@ -42,17 +43,14 @@ def tools_of(raws: Sequence[msgspec.Raw], loaded: frozenset[str]) -> tuple[ToolS
 
     Args:
         raws: the entries of `tools`.
-        loaded: names that `tool_reference` blocks have named.
+        messages: the request's, whose results may refer to tools.
 
     Raises: CallerError that names the tool and what to send instead.
     """
-    specs: list[ToolSpec] = []
-    for at, raw in enumerate(raws):
-        tool = read_json(_tool_decoder, raw, f"tools[{at}]")
-        spec = _spec(tool, f"tools[{at}]")
-        if not tool.defer_loading or spec.name in loaded:
-            specs.append(spec)
-    return tuple(specs)
+    tools = [read_json(_tool_decoder, raw, f"tools[{at}]") for at, raw in enumerate(raws)]
+    specs = [_spec(tool, f"tools[{at}]") for at, tool in enumerate(tools)]
+    loaded = tools_referred_to(messages) if any(tool.defer_loading for tool in tools) else frozenset[str]()
+    return tuple(spec for tool, spec in zip(tools, specs, strict=True) if not tool.defer_loading or spec.name in loaded)
 
 
 def _spec(tool: WireTool, path: str) -> ToolSpec:
