@@ -22,13 +22,17 @@ class WireErrorBody(msgspec.Struct, frozen=True):
     error: WireError
 
 
-def error_body(error: TurnstileError) -> bytes:
+def error_body(error: TurnstileError, param: str = "") -> bytes:
     """An error as OpenAI's clients expect it.
+
+    Args:
+        error: what went wrong.
+        param: the field at fault by the dialect's own name, where that is another than the error says.
 
     Source: `openai` 3.57 chooses its exception by the status alone and shows `message`, `type`, `param` and `code`.
     OpenAI itself answers 400, 401 and 404 with `invalid_request_error` and tells them apart by `code`.
     """
-    wire = WireError(str(error), _error_type(error.status), error.param or None, error.code)
+    wire = WireError(str(error), _error_type(error.status), param or error.param or None, error.code)
     return msgspec.json.encode(WireErrorBody(wire))
 
 

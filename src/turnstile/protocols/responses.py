@@ -28,8 +28,16 @@ class ResponsesDialect:
         return Decoded(call, functools.partial(encoder_for, form))
 
     def refuse(self, error: TurnstileError) -> bytes:
-        """The body of an error answer."""
-        return error_body(error)
+        """The body of an error answer; `param` is the field that this dialect has for what other rooms name."""
+        return error_body(error, _own_name(error.param))
+
+
+_OWN_NAMES = {"max_tokens": "max_output_tokens", "response_format": "text.format"}
+
+
+def _own_name(param: str) -> str:
+    """Messages are numbered otherwise than items, so all that is said of one is that it is in the input."""
+    return "input" if param.startswith("messages") else _OWN_NAMES.get(param, param)
 
 
 RESPONSES = ResponsesDialect()
