@@ -24,7 +24,7 @@ from turnstile.protocols.anthropic_answer import (
     WireToolUse,
 )
 from turnstile.protocols.anthropic_decode import ThinkingDisplay
-from turnstile.protocols.anthropic_messages import input_of
+from turnstile.protocols.object_arguments import input_of
 
 BlockEvent: TypeAlias = WireBlockStart | WireBlockDelta | WireBlockStop
 

@@ -11,24 +11,20 @@ from collections.abc import Sequence
 
 import msgspec
 
-from turnstile.conversation import JsonText, Media, Message, Part, Role, Text, ToolCall
+from turnstile.conversation import Media, Message, Part, Role, Text, ToolCall
 from turnstile.errors import CallerError
 from turnstile.protocols.anthropic_request import WireBlock, WireMessage, WireSource
+from turnstile.protocols.failed_results import marked
 from turnstile.protocols.json_body import json_text, read_json, snippet, wrong_value
 from turnstile.protocols.media import distinct_media, image_from_base64
+from turnstile.protocols.object_arguments import arguments_in
 from turnstile.protocols.signature import answer_named_by
 
-ODD_ARGUMENTS = "__arguments__"
-"""The one member of a tool's input that stands for arguments which are no JSON object: this dialect has only those."""
-
-_ERROR_MARK = "Error: "
-_ERROR_WORDS = ("error", "<tool_use_error>")
 _ROLES = "user, assistant or system"
 
 _content_decoder: msgspec.json.Decoder[str | list[WireBlock] | None] = msgspec.json.Decoder(
     str | list[WireBlock] | None
 )
-_odd_decoder: msgspec.json.Decoder[dict[str, str]] = msgspec.json.Decoder(dict[str, str])
 
 
 def messages_of(
@@ -83,7 +79,7 @@ class _Reader:
             raise wrong_value(f"{path}.tool_use_id", "the id of a tool_use block", "" if block.id is None else "null")
         content = read_json(_content_decoder, block.content, f"{path}.content")
         parts = self.parts(content or "", f"{path}.content")
-        return Message(Role.TOOL, _marked(parts) if block.is_error else parts, call_id=block.tool_use_id)
+        return Message(Role.TOOL, marked(parts) if block.is_error else parts, call_id=block.tool_use_id)
 
     def parts(self, content: str | list[WireBlock], path: str) -> tuple[Part, ...]:
         if isinstance(content, str):
@@ -120,26 +116,8 @@ def tools_referred_to(wires: Sequence[WireMessage]) -> frozenset[str]:
     return frozenset(found)
 
 
-def input_of(arguments: JsonText) -> JsonText:
-    """A call's arguments as this dialect has them: a JSON object, whatever they are."""
-    try:
-        msgspec.json.decode(arguments or "{}", type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, RecursionError):
-        return msgspec.json.encode({ODD_ARGUMENTS: arguments}).decode()
-    return arguments or "{}"
-
-
 def _spoken(parts: list[Part]) -> tuple[Part, ...]:
     return tuple(parts) if any(part != Text("") for part in parts) else ()
-
-
-def _marked(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    match parts:
-        case (Text(text=text), *rest):
-            says_so = text.lstrip().lower().startswith(_ERROR_WORDS)
-            return parts if says_so else (Text(_ERROR_MARK + text), *rest)
-        case _:
-            return (Text(_ERROR_MARK.rstrip()), *parts)
 
 
 def _assistant(content: str | list[WireBlock], path: str) -> Message:
@@ -182,16 +160,7 @@ def _call(block: WireBlock, path: str) -> ToolCall:
         written = "{}"
     if not written.startswith("{"):
         raise wrong_value(f"{path}.input", "an object", written)
-    return ToolCall(block.id or "", block.name, _odd_arguments(written) if ODD_ARGUMENTS in written else written)
-
-
-def _odd_arguments(written: JsonText) -> JsonText:
-    """What `input_of` hid in an object."""
-    try:
-        members = _odd_decoder.decode(written)
-    except msgspec.ValidationError:
-        return written
-    return members[ODD_ARGUMENTS] if members.keys() == {ODD_ARGUMENTS} else written
+    return ToolCall(block.id or "", block.name, arguments_in(written))
 
 
 def _text_of(block: WireBlock, path: str) -> str:

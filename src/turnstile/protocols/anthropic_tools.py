@@ -16,23 +16,10 @@ from turnstile.conversation import JsonText, ToolSpec
 from turnstile.errors import CallerError
 from turnstile.protocols.anthropic_messages import tools_referred_to
 from turnstile.protocols.anthropic_request import WireMessage, WireTool
+from turnstile.protocols.declaration import Function, declared
 from turnstile.protocols.json_body import json_text, read_json, snippet, wrong_value
 
 _tool_decoder = msgspec.json.Decoder(WireTool)
-
-
-class _Function(msgspec.Struct, frozen=True, omit_defaults=True):
-    """In the order in which OpenAI's clients write them: equal tools give equal ids, whatever the dialect."""
-
-    name: str
-    description: str | None = None
-    parameters: msgspec.Raw = msgspec.Raw(b"null")
-    strict: bool | None = None
-
-
-class _Declaration(msgspec.Struct, frozen=True):
-    type: str
-    function: _Function
 
 
 def tools_of(raws: Sequence[msgspec.Raw], messages: Sequence[WireMessage]) -> tuple[ToolSpec, ...]:
@@ -59,7 +46,7 @@ def _spec(tool: WireTool, path: str) -> ToolSpec:
     for family, (description, schema) in _CLIENT_TOOLS.items():
         if tool.type.startswith(family):
             name = tool.name or family.removesuffix("_20")
-            return _declared(_Function(name, description(tool), msgspec.Raw(schema.encode())))
+            return declared(Function(name, description(tool), msgspec.Raw(schema.encode())))
     raise CallerError(
         f"`{path}`: the tool `{snippet(tool.type)}` is run by Anthropic's servers and cannot be served here",
         "Leave it out, or offer a tool of your own with an `input_schema`",
@@ -74,11 +61,7 @@ def _own(tool: WireTool, path: str) -> ToolSpec:
     schema = json_text(tool.input_schema)
     if not schema.startswith("{"):
         raise wrong_value(f"{path}.input_schema", "an object", "" if schema == "null" else schema)
-    return _declared(_Function(tool.name, tool.description, tool.input_schema, tool.strict or None))
-
-
-def _declared(function: _Function) -> ToolSpec:
-    return ToolSpec(function.name, msgspec.json.encode(_Declaration("function", function)).decode())
+    return declared(Function(tool.name, tool.description, tool.input_schema, tool.strict or None))
 
 
 def _computer(tool: WireTool) -> str:
