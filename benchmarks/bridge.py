@@ -24,7 +24,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from turnstile.conversation import Call, Message, Role, Text, ToolCall, ToolSpec
+from turnstile.conversation import Call, Message, Past, Role, Text, ToolCall, ToolSpec
 from turnstile.generation import Cut, HeldAnswer, Match, NodeRef, Prompt, Spliced
 from turnstile.server.certificates import certificate_of
 from turnstile.server.start import read_model_folder
@@ -83,6 +83,7 @@ class Conversation:
             messages += [_calling(call_id), result]
             length += 40 + len(served.tokenizer.encode(result.parts[0].text))
         self.history_M = tuple(messages)
+        self._past = Past().then(self.history_M)
         self.held = held
         self._filler = IdRun.of(self._draw.choices(range(100, 60_000), k=held - 1))
 
@@ -95,7 +96,15 @@ class Conversation:
         """The next request and what of it is held: all but the new result."""
         answer = _calling("callnew01")
         new_M = (self._result("callnew01"),)
-        held = HeldAnswer(NodeRef("call"), self._filler + IdRun.of([stop_id]), answer, Cut.NONE, self.history_M)
+        held = HeldAnswer(
+            NodeRef("call"),
+            self._filler + IdRun.of([stop_id]),
+            answer,
+            Cut.NONE,
+            self.history_M,
+            # As a forest has it: counted when the answer came.
+            counted=self._past.then((answer,)),
+        )
         call = Call("openai.chat", self._served.model, (*self.history_M, answer, *new_M), tools=(_TOOL,))
         return call, Match(held, len(self.history_M) + 1, new_M, None)
 

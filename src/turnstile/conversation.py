@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import itertools
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -84,6 +86,61 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     def images(self) -> tuple[Image, ...]:
         """Its images, in order."""
         return tuple(part for part in self.parts if isinstance(part, Image))
+
+
+Kind: TypeAlias = str
+"""Role of a message, and what of it templates look at: calls, text beside calls, media."""
+
+BEGINNING: Kind = "^"
+"""In front of a conversation's first message."""
+
+_ROLES = {role: role.value for role in Role}
+
+
+def kind_of(message: Message) -> Kind:
+    """What of a message a template may look at, its text left out."""
+    # Asked of each new message, so the common cases are told by look-ups alone.
+    calls, parts = message.calls, message.parts
+    kind = _ROLES[message.role]
+    if parts and not is_plain(message) and message.images:
+        kind += "+media"
+    if not calls:
+        return kind
+    kind += "+call" if len(calls) == 1 else "+calls"
+    return f"{kind}+text" if parts else kind
+
+
+def is_plain(message: Message) -> bool:
+    """Whether a message shows no image, as two look-ups tell; False may be said of several texts too."""
+    parts = message.parts
+    return not parts or (len(parts) == 1 and type(parts[0]) is Text)
+
+
+class Past(msgspec.Struct, frozen=True):
+    """What is asked of all messages of a conversation at each turn, kept so that nobody looks at them again."""
+
+    last: Kind = BEGINNING
+    """Of the last message."""
+    neighbours: frozenset[tuple[Kind, Kind]] = frozenset()
+    """Which kinds follow each other; the first follows `^`."""
+    images: int = 0
+    """How many are shown; one that is shown twice counts twice."""
+    image_roles: frozenset[Role] = frozenset()
+    """In whose messages they are."""
+
+    def then(self, messages: Iterable[Message]) -> Past:
+        """The same of a conversation that goes on with these; costs their number."""
+        shown = tuple(messages)
+        kinds = (self.last, *map(kind_of, shown))
+        pairs = frozenset(itertools.pairwise(kinds))
+        pictured = [message for message in shown if not is_plain(message) and message.images]
+        return Past(
+            last=kinds[-1],
+            # The same object where nothing is new: there is one of these for each answer that is held.
+            neighbours=self.neighbours if pairs <= self.neighbours else self.neighbours | pairs,
+            images=self.images + sum(len(message.images) for message in pictured),
+            image_roles=self.image_roles.union(message.role for message in pictured) if pictured else self.image_roles,
+        )
 
 
 def answer_id(rollout_id: str, attempt: int, call_id: str) -> str:

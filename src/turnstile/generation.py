@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from turnstile.conversation import JsonText, Message, TokenLogprob, Usage
+from turnstile.conversation import JsonText, Message, Past, TokenLogprob, Usage
 from turnstile.reasons import ForkReason, NoteCode, RerenderReason, RootReason
 from turnstile.tokens import IdRun, LogprobRun, Segment
 
@@ -152,6 +152,13 @@ class HeldAnswer(msgspec.Struct, frozen=True):
     """The messages before it on its path, as the client sent or was handed them."""
     stop_string: str = ""
     """The stop string that ended it: its ids are held, and the message does not show it."""
+    counted: Past | None = None
+    """What `past` says, if it is known already."""
+
+    @property
+    def past(self) -> Past:
+        """What is asked of all messages up to this one; read off them only if nobody counted before."""
+        return self.counted or Past().then((*self.history_M, self.message))
 
 
 class Replay(msgspec.Struct, frozen=True):

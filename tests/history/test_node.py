@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnstile.conversation import Ending, Message, Role, Text
+from turnstile.conversation import Ending, Message, Past, Role, Text
 from turnstile.generation import NodeRef
 from turnstile.history.forest import Forest
 from turnstile.journal import CallStarted
@@ -72,6 +72,26 @@ def test_a_continued_answer_is_one_message_of_the_path(dialogue):
     assert [message.text for message in first.messages_M] == ["a", "So it "]
     assert [message.text for message in second.messages_M] == ["a", "So it is"]
     assert (second.choice.message.text, second.continues_parent, second.length_M) == ("is", True, 2)
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.sampled_from(("ask", "go on", "begin"))), min_size=1, max_size=12))
+@settings(max_examples=50, deadline=None)
+def test_what_is_counted_of_a_path_is_what_its_messages_show(new_dialogue, turns):
+    dialogue = new_dialogue.fresh().user("first").sampled("answer")
+    for turn, (length, how) in enumerate(turns):
+        dialogue.back_to(max(1, length))
+        is_answered = dialogue.messages[-1].role is Role.ASSISTANT
+        dialogue.ending = Ending.ANSWER if how == "ask" else Ending.CONTINUE
+        if how != "go on" or not is_answered:
+            dialogue.user(f"u{turn}")
+        if how == "begin":
+            dialogue.assistant(f"b{turn}")
+        if dialogue.messages[-1].role is Role.USER:
+            dialogue.ending = Ending.ANSWER
+        dialogue.sampled(f"a{turn}")
+    for node in dialogue.forest.nodes:
+        assert (node.past, node.before) == (Past().then(node.messages_M), Past().then(node.history_M))
+    assert [node.past for node in Forest.of(dialogue.records).nodes] == [node.past for node in dialogue.forest.nodes]
 
 
 def test_a_node_cannot_be_changed(dialogue):

@@ -9,7 +9,7 @@ from typing import assert_never
 
 import msgspec
 
-from turnstile.conversation import Message, Role
+from turnstile.conversation import Message, Past, Role
 from turnstile.errors import StoreError
 from turnstile.generation import Head, History, NodeRef
 from turnstile.history.digest import Key, extended, head_key
@@ -254,6 +254,7 @@ class Forest:
     def _grow(self, started: CallStarted, choice: SampledChoice, prompt: _PromptKeys) -> None:
         message = choice.message if prompt.prefill is None else continued(prompt.prefill, choice.message)
         parent = None if started.parent is None else self._nodes[started.parent]
+        own_M = started.new_M if prompt.prefill is None else started.new_M[:-1]
         node = Node(
             ref=NodeRef(started.call_id, choice.choice),
             parent=parent,
@@ -264,6 +265,7 @@ class Forest:
             prompt_key=prompt.before,
             key=extended(prompt.before, message),
             length_M=(0 if parent is None else parent.length_M) + len(started.new_M) + (prompt.prefill is None),
+            before=_past(parent, started, prompt.prefill).then(own_M),
             runs=self._runs,
         )
         self._nodes[node.ref] = node
@@ -307,6 +309,13 @@ class Forest:
         if not state.is_open:
             raise _contradiction(f"Call {call_id!r} is {what} after it had ended")
         return state
+
+
+def _past(parent: Node | None, started: CallStarted, prefill: Message | None) -> Past:
+    """Of what stands before the new messages of a call."""
+    if parent is None:
+        return Past()
+    return parent.before if prefill is not None and not started.new_M else parent.past
 
 
 def _contradiction(problem: str) -> StoreError:

@@ -80,7 +80,15 @@ def match(forest: Forest, head: Head, call: Call) -> Match:
 
 
 def _held_answer(node: Node) -> HeldAnswer:
-    return HeldAnswer(node.ref, node.held_T, node.message, node.choice.cut, node.history_M, node.choice.stop_string)
+    return HeldAnswer(
+        ref=node.ref,
+        held_T=node.held_T,
+        message=node.message,
+        cut=node.choice.cut,
+        history_M=node.history_M,
+        stop_string=node.choice.stop_string,
+        counted=node.past,
+    )
 
 
 def _choose(forest: Forest, walked: Walk, defaults: ToolDefaults) -> _Choice:

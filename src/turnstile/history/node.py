@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
-from turnstile.conversation import Message
+from turnstile.conversation import Message, Past
 from turnstile.generation import NodeRef
 from turnstile.history.digest import Key
 from turnstile.journal import CallStarted, SampledChoice
@@ -80,6 +80,8 @@ class Node:
     """Of head and messages including `message`."""
     length_M: int
     """Number of messages on the path, the answer included."""
+    before: Past
+    """Of the messages before `message`."""
     runs: HeldRuns
     grown: list[Node] = field(default_factory=list["Node"])
     """The children so far; only the forest appends."""
@@ -129,6 +131,11 @@ class Node:
                 pieces.append((node.parent.message,))
             node = node.parent
         return tuple(chain.from_iterable(reversed(pieces)))
+
+    @property
+    def past(self) -> Past:
+        """What `messages_M` have in common, without a look at them."""
+        return self.before.then((self.message,))
 
     @property
     def messages_M(self) -> tuple[Message, ...]:

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from turnstile.conversation import Image, Message, Role, Text, ToolCall
+from turnstile.conversation import Image, Message, Role, Text, ToolCall, is_plain
 from turnstile.errors import CallerError
 from turnstile.generation import HeldAnswer
 from turnstile.reasons import RerenderReason
@@ -90,13 +90,7 @@ def with_placeholders(served: Served, new: Anchored, bodies: tuple[Body, ...]) -
 
 def image_count(messages: Iterable[Message]) -> int:
     """How many images messages show; one that is shown twice counts twice."""
-    return sum(len(message.images) for message in messages if not _is_text(message))
-
-
-def _is_text(message: Message) -> bool:
-    # Asked of each message of each request: told by two look-ups.
-    parts = message.parts
-    return not parts or (len(parts) == 1 and type(parts[0]) is Text)
+    return sum(len(message.images) for message in messages if not is_plain(message))
 
 
 class Added(Protocol):
@@ -131,7 +125,7 @@ def miscount(served: Served, held: HeldAnswer | None, built: Added, new_M: Seque
     if facts is None:
         return ""
     new = image_count(new_M)
-    past = 0 if held is None else image_count((*held.history_M, held.message))
+    past = 0 if held is None else held.past.images
     if not (new or past):
         return ""
     in_new = _placeholders(facts, built.added_A)
@@ -141,11 +135,15 @@ def miscount(served: Served, held: HeldAnswer | None, built: Added, new_M: Seque
     return "" if in_past == past else f"what is held has {in_past} image placeholders for {past} images"
 
 
-def refuse_unprinted(served: Served, messages: Sequence[Message]) -> None:
+def refuse_unprinted(served: Served, held: HeldAnswer | None, new_M: tuple[Message, ...]) -> None:
     """Refuse images for which the template has no place.
 
     Raises: CallerError `images_not_supported` naming the first message whose image the template does not print.
     """
+    roles = frozenset[Role]() if held is None else held.past.image_roles
+    if roles <= _printed_roles(served) and first_unprinted(served, new_M) is None:
+        return
+    messages = new_M if held is None else (*held.history_M, held.message, *new_M)
     facts, at = served.facts.images, first_unprinted(served, messages)
     if at is not None:
         where = "" if facts is None else f" in {messages[at].role} messages"
@@ -159,9 +157,13 @@ def refuse_unprinted(served: Served, messages: Sequence[Message]) -> None:
 
 def first_unprinted(served: Served, messages: Sequence[Message]) -> int | None:
     """The index of the first message with an image that the template does not print; None if there is none."""
-    roles = frozenset[Role]() if served.facts.images is None else served.facts.images.roles
-    shown = (at for at, message in enumerate(messages) if not _is_text(message) and message.images)
+    roles = _printed_roles(served)
+    shown = (at for at, message in enumerate(messages) if not is_plain(message) and message.images)
     return next((at for at in shown if messages[at].role not in roles), None)
+
+
+def _printed_roles(served: Served) -> frozenset[Role]:
+    return frozenset() if served.facts.images is None else served.facts.images.roles
 
 
 def refuse_miscounted(served: Served, messages: Sequence[Message], ids: IdRun) -> None:

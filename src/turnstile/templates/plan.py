@@ -63,7 +63,7 @@ def plan(served: Served, call: Call, match: Match, now: datetime, retention: Ret
         conversation would be taken for one.
     """
     served = served.for_tools(_tools(call))
-    refuse_unprinted(served, _conversation(match))
+    refuse_unprinted(served, match.parent, match.new_M)
     replayed = put_back(served, match, call, now, retention)
     if replayed is not None and not miscount(served, match.parent, replayed.bridge, match.new_M):
         return _put_back(served, call, match, replayed)

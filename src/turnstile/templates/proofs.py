@@ -10,15 +10,13 @@ import enum
 import itertools
 from collections import Counter
 from collections.abc import Callable
-from typing import TypeAlias
 
 import msgspec
 
-from turnstile.conversation import Call, Ending, JsonText, Message, Role, Text
+from turnstile.conversation import Call, Ending, JsonText, Kind, Message, kind_of
 from turnstile.generation import Cut, HeldAnswer
 
 _LEARNED_KEPT = 4096
-_BEGINNING = "^"
 
 
 class Verdict(enum.StrEnum):
@@ -34,10 +32,6 @@ class Verdict(enum.StrEnum):
     """The template raises on the whole conversation but not on the small one: it is spliced, and nothing proves it."""
     REFUSED = "refused"
     """No splice: rendered again, or an error where the template raises on that too."""
-
-
-Kind: TypeAlias = str
-"""Role of a message, and what of it templates look at: calls, text beside calls, media."""
 
 
 class Pattern(msgspec.Struct, frozen=True):
@@ -62,31 +56,16 @@ class Pattern(msgspec.Struct, frozen=True):
 
 def pattern_of(held: HeldAnswer, new_M: tuple[Message, ...], call: Call) -> Pattern:
     """The pattern of a request that goes on from a held answer."""
-    kinds = (_BEGINNING, *map(_kind, held.history_M), _kind(held.message))
+    past = held.past
     return Pattern(
-        answer=kinds[-1],
+        answer=past.last,
         cut=held.cut,
-        new=tuple(itertools.chain.from_iterable(tuple(run)[:2] for _, run in itertools.groupby(map(_kind, new_M)))),
+        new=tuple(itertools.chain.from_iterable(tuple(run)[:2] for _, run in itertools.groupby(map(kind_of, new_M)))),
         ending=call.ending,
-        past=frozenset(itertools.pairwise(kinds)),
+        past=past.neighbours,
         offers_tools=bool(call.tools),
         kwargs=call.template_kwargs,
     )
-
-
-_ROLES = {role: role.value for role in Role}
-
-
-def _kind(message: Message) -> Kind:
-    # Asked of each message of each request, so the common cases are told by look-ups alone.
-    calls, parts = message.calls, message.parts
-    kind = _ROLES[message.role]
-    if parts and not (len(parts) == 1 and type(parts[0]) is Text):
-        kind += "+media" if any(not isinstance(part, Text) for part in parts) else ""
-    if not calls:
-        return kind
-    kind += "+call" if len(calls) == 1 else "+calls"
-    return f"{kind}+text" if parts else kind
 
 
 class Proof(msgspec.Struct, frozen=True):
