@@ -44,3 +44,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Of one sequence, for the embedded model."""
     slots: int = 2
     """Sequences that the embedded model samples at once."""
+    quirks: Path | None = None
+    """File of own entries for the table of harnesses' habits; TOML, or JSON if its name ends so."""
+    no_quirks: tuple[str, ...] = ()
+    """Names of habits that are not acted on."""

@@ -273,6 +273,15 @@ class Thread(msgspec.Struct, frozen=True, omit_defaults=True):
     storage: Storage = Storage.PRIVATE
 
 
+class CallKind(enum.StrEnum):
+    """Whose call it is."""
+
+    TURN = "turn"
+    """The agent's."""
+    AUXILIARY = "auxiliary"
+    """The harness's own, such as a title for the conversation: recorded, and never trained on."""
+
+
 class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     """One request of an agent, whatever its dialect."""
 
@@ -296,6 +305,13 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     thread: Thread = Thread()
     foreign_marks: tuple[str, ...] = ()
     """Places of reasoning that was sealed elsewhere, so that it says nothing here."""
+    kind: CallKind = CallKind.TURN
+    purpose: str = ""
+    """What the harness wants an auxiliary call for, such as `title`."""
+    parent_agent: str = ""
+    """Who called the sub-agent that `agent_name` names, as the harness told it."""
+    quirks: tuple[str, ...] = ()
+    """Names of the habits of harnesses that were met and acted on (docs/reference/quirks.md)."""
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True):
@@ -305,6 +321,8 @@ class ToolCallDelta(msgspec.Struct, frozen=True):
     call_id: str = ""
     name: str = ""
     arguments: str = ""
+    is_last: bool = False
+    """Whether the call is whole with it: dialects whose calls have an end tell it at once, not with what follows."""
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):

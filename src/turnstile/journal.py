@@ -12,7 +12,18 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from turnstile.conversation import Ending, JsonText, Message, ReplyFinish, Sampling, Storage, ToolChoice, ToolMode, Usage
+from turnstile.conversation import (
+    CallKind,
+    Ending,
+    JsonText,
+    Message,
+    ReplyFinish,
+    Sampling,
+    Storage,
+    ToolChoice,
+    ToolMode,
+    Usage,
+)
 from turnstile.generation import Cut, Draw, Finish, Head, History, LogprobsMode, NodeRef, Note, Retention
 from turnstile.reasons import DiscardReason, FailReason, IncompleteReason
 from turnstile.tokens import IdRun, LogprobRun, Segment
@@ -83,6 +94,11 @@ class CallStarted(msgspec.Struct, frozen=True, tag="call_started", omit_defaults
     tool_choice: ToolChoice = ToolMode.AUTO
     ending: Ending = Ending.ANSWER
     """Whether a last message of the assistant's was to be continued."""
+    kind: CallKind = CallKind.TURN
+    purpose: str = ""
+    """What the harness wanted an auxiliary call for."""
+    parent_agent: str = ""
+    """Who called the sub-agent that `agent_name` names, as the harness told it."""
 
 
 class CallJoined(msgspec.Struct, frozen=True, tag="call_joined"):

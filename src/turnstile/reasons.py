@@ -214,3 +214,5 @@ class NoteCode(enum.StrEnum):
     """Reasoning came sealed by someone else; it was not read."""
     UNKNOWN_FIELDS = "unknown_fields"
     """The request had fields that are not known here."""
+    QUIRK = "quirk"
+    """A habit of a harness was met and acted on; the detail is its name in the table of quirks."""

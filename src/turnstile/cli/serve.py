@@ -63,6 +63,12 @@ def serve(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON line when ready.")] = False,
 ) -> None:
     """Run the proxy.
+    quirks: Annotated[
+        Path | None, typer.Option(help="File of own entries for the table of harnesses' habits.", exists=True)
+    ] = None,
+    no_quirk: Annotated[
+        list[str] | None, typer.Option(help="Name of a harness's habit that is not acted on; any number of times.")
+    ] = None,
 
     Point an agent at `http://HOST:PORT/r/ROLLOUT_ID/v1` (OpenAI) and it talks to the engine; every token that the
     model sees or samples is recorded in STORE.
@@ -90,6 +96,8 @@ def serve(
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     uvloop.run(_serve(settings, _tell_json if json else _tell_person))
 
+        quirks=quirks,
+        no_quirks=tuple(no_quirk or ()),
 
 async def _serve(settings: Settings, tell: Tell) -> None:
     with download_bar() as show:

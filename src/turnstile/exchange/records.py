@@ -71,6 +71,9 @@ def call_started(planned: Planned, forest: Forest, flight: Flight, engine: Capab
         echoed=_echoed(planned) if prompt.parent else None,
         tool_choice=call.tool_choice,
         ending=call.ending,
+        kind=call.kind,
+        purpose=call.purpose,
+        parent_agent=call.parent_agent,
     )
 
 
@@ -86,7 +89,9 @@ def _echoed(planned: Planned) -> Message | None:
 
 
 def _noticed(call: Call) -> Iterator[Note]:
-    """What the request held that is not acted on."""
+    """What the request held that is not acted on, and what was done about a harness's habits."""
+    for name in call.quirks:
+        yield Note(NoteCode.QUIRK, name)
     if call.unknown_fields:
         yield Note(NoteCode.UNKNOWN_FIELDS, ", ".join(call.unknown_fields))
     if call.foreign_marks:

@@ -11,6 +11,7 @@ from turnstile.engines.base import Engine
 from turnstile.generation import Prompt
 from turnstile.history.forest import Forest
 from turnstile.parsing.formats import AnswerFormat
+from turnstile.protocols.quirks import Quirk
 from turnstile.templates.accelerators import Accelerated
 from turnstile.templates.certificate import Certificate
 from turnstile.templates.served import Served
@@ -38,5 +39,7 @@ class World(msgspec.Struct, frozen=True):
     """How exact splicing is for the served model; None: it was not checked."""
     answered: Callable[[Forest, str], None] = _unnoticed
     """Told of each call, by id, whose answer has just become durable; it must return at once."""
+    quirks: tuple[Quirk, ...] = ()
+    """The habits of harnesses that are acted on."""
     accelerated: Accelerated = Accelerated()
     """Which engine renders and which encodes for it."""

@@ -12,7 +12,7 @@ from typing import TypeAlias, cast
 
 import msgspec
 
-from turnstile.conversation import Call, Image, JsonText, Message, RetryMark, Role, Text
+from turnstile.conversation import Call, CallKind, Image, JsonText, Message, RetryMark, Role, Text
 
 Key: TypeAlias = bytes
 """16 bytes that stand for a head and a run of messages."""
@@ -154,8 +154,19 @@ def body_digest(call: Call) -> str:
 
     Strict on all that could change the answer: messages with the ids of their calls, tools, sampling, model,
     template arguments. Streaming and transport are not part of a `Call` at all. The bytes of images are left out:
-    the messages hold their hashes.
+    the messages hold their hashes. Whose call it is and which quirks it showed are left out too, and a line that a
+    quirk removed is in no message any more: a retry may come with another one (docs/decisions/0018).
     """
-    same = msgspec.structs.replace(call, retry=RetryMark(), agent_name="", unknown_fields=(), media=())
+    same = msgspec.structs.replace(
+        call,
+        retry=RetryMark(),
+        agent_name="",
+        unknown_fields=(),
+        media=(),
+        kind=CallKind.TURN,
+        purpose="",
+        parent_agent="",
+        quirks=(),
+    )
     # A tuple: a field that spells its default out must not differ from one that was left out.
     return hashlib.sha256(msgspec.msgpack.encode(msgspec.structs.astuple(same))).hexdigest()

@@ -207,6 +207,9 @@ def call_of(forest: Forest, started: CallStarted) -> Call:
     )
 
 
+        kind=started.kind,
+        purpose=started.purpose,
+        parent_agent=started.parent_agent,
 class _Function(msgspec.Struct, frozen=True):
     name: str = ""
 

@@ -7,9 +7,11 @@ from datetime import datetime
 
 import msgspec
 
+from turnstile.conversation import CallKind
 from turnstile.generation import Forked, Rerendered, history_header
 from turnstile.history.forest import Forest
 from turnstile.journal import CallStarted, RolloutStatus
+from turnstile.reasons import NoteCode
 from turnstile.reports.drift import PromptFigures
 from turnstile.tokens import SegmentKind
 
@@ -38,6 +40,10 @@ class Summary(msgspec.Struct, frozen=True):
     """How prompts came about: `root`, `spliced`, `forked:REASON`, `rerendered:REASON`."""
     notes: dict[str, int]
     """What was noticed, forgiven or repaired, by code."""
+    quirks: dict[str, int]
+    """Calls by the habits of harnesses that they showed."""
+    kinds: dict[str, int]
+    """Calls by whose they are: `turn`, and `auxiliary:PURPOSE` for a harness's own."""
     retries: int
     drift: PromptFigures
     """What the prompts of a client of text would have been, as far as they were compared by now."""
@@ -82,9 +88,15 @@ def summarise(forest: Forest, drift: PromptFigures) -> Summary:
         reencoded_tokens=sum(len(each.added_A) - _replayed(each) for each in forks),
         history=dict(Counter(history_header(state.started.history) for state in states)),
         notes=dict(notes),
+        quirks=dict(Counter(note.detail for each in started for note in each.notes if note.code is NoteCode.QUIRK)),
+        kinds=dict(Counter(map(_kind, started))),
         retries=sum(len(state.joined) for state in states),
         drift=_of_all(drift, sum(state.committed is not None for state in states)),
     )
+
+
+def _kind(started: CallStarted) -> str:
+    return f"{started.kind}:{started.purpose}" if started.kind is CallKind.AUXILIARY else started.kind.value
 
 
 def _replayed(started: CallStarted) -> int:

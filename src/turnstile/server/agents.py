@@ -32,6 +32,7 @@ from turnstile.history.digest import body_digest
 from turnstile.journal import AnswerUndelivered
 from turnstile.protocols.base import AnswerHead, Decoded, Dialect, Encoder, WireRequest, request_id
 from turnstile.protocols.models import check_model
+from turnstile.protocols.quirks import apply
 from turnstile.reasons import DiscardReason
 from turnstile.server.metrics import Metrics
 
@@ -97,7 +98,8 @@ class Desk:
         check_model((self.world.served.model,), decoded.call.model)
         if rollout.closing:
             raise await self.rollouts.reject(rollout, "rollout_closed")
-        decoded = msgspec.structs.replace(decoded, call=told_in_full(rollout.forest, decoded.call))
+        call = apply(self.world.quirks, decoded.call, request.headers)
+        decoded = msgspec.structs.replace(decoded, call=told_in_full(rollout.forest, call))
         digest = body_digest(decoded.call)
         return decoded, digest, rollout.repeats.find(decoded.call, digest)
 

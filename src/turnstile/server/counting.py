@@ -14,6 +14,7 @@ from turnstile.history.forest import Forest
 from turnstile.journal import RolloutOpened
 from turnstile.protocols.base import TokenCounter, WireRequest
 from turnstile.protocols.models import check_model
+from turnstile.protocols.quirks import apply
 from turnstile.server.agents import read_body
 
 FindRollout = Callable[[Request], Awaitable[OpenRollout | None]]
@@ -40,7 +41,8 @@ class Counting:
             question = counter.decode(WireRequest(body, dict(request.headers), path))
             check_model((self._world.served.model,), question.call.model)
             forest, opened = self._held(rollout)
-            planned = await prompt_for(self._world, forest, opened, question.call)
+            call = apply(self._world.quirks, question.call, request.headers)
+            planned = await prompt_for(self._world, forest, opened, call)
             length = len(planned.prompt.held_T) + len(planned.prompt.added_A)
             headers = {} if rollout is None else {"x-turnstile-rollout": rollout.opened.rollout_id}
             return Response(question.body_of(length), media_type="application/json", headers=headers)

@@ -27,6 +27,7 @@ from turnstile.exchange.rollouts import Rollouts
 from turnstile.exchange.world import World
 from turnstile.generation import Prompt, Retention
 from turnstile.parsing import formats
+from turnstile.protocols.quirks import FileForm, Quirk, chosen_quirks, read_quirks
 from turnstile.reports.drift_watch import DriftWatch
 from turnstile.reports.shelf import ModelShelf
 from turnstile.server.app import build_app
@@ -184,6 +185,7 @@ async def _assemble(
         off_loop=off_loop,
         certificate=certificate if isinstance(certificate, Certificate) else None,
         answered=watch.answered,
+        quirks=local.quirks,
         accelerated=chosen,
     )
     await shelf.put(journal, served, files, settings.answer_format)
@@ -239,6 +241,8 @@ def _local_files(settings: Settings) -> _LocalFiles:
 
     Raises: CallerError on an address, option or file that cannot be used, ModelFilesError, TooSlow.
     """
+    quirks: tuple[Quirk, ...]
+    """Which habits of harnesses are acted on."""
     if settings.engine != EMBEDDED:
         engine_url(settings.engine)
     template = _text(settings.template) if settings.template else None
@@ -246,14 +250,24 @@ def _local_files(settings: Settings) -> _LocalFiles:
         files = read_model_folder(settings.tokenizer, template)
         _answer_format(settings, files)
         refuse_slow_template(files)
-        return _LocalFiles(template, files)
+        return _LocalFiles(template, files, quirks)
     if settings.engine != EMBEDDED:
         raise CallerError(
+    quirks = _quirks(settings)
             "The engine at a URL needs a tokenizer",
             "Give the folder with the model's tokenizer.json: --tokenizer DIR",
             code="tokenizer_needed",
         )
-    return _LocalFiles(template, None)
+    return _LocalFiles(template, None, quirks)
+
+
+def _quirks(settings: Settings) -> tuple[Quirk, ...]:
+    """The table to act on, as --quirks and --no-quirk say. Raises: CallerError."""
+    own: tuple[Quirk, ...] = ()
+    if settings.quirks is not None:
+        form = FileForm.JSON if settings.quirks.suffix == ".json" else FileForm.TOML
+        own = read_quirks(_text(settings.quirks), form)
+    return chosen_quirks(own, settings.no_quirks)
 
 
 def _embedded_files(local: _LocalFiles, engine: EngineServer) -> ModelFiles:

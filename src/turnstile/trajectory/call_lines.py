@@ -9,6 +9,7 @@ from typing import assert_never, cast
 import msgspec
 import orjson
 
+from turnstile.conversation import CallKind
 from turnstile.generation import (
     Constraint,
     Draw,
@@ -107,8 +108,8 @@ class CallLines:
         return msgspec.structs.replace(
             self._failed(line),
             engine_request_id=choice.engine_request_id or None,
-            kind="agent" if reason is None else "discarded",
-            kind_reason=None if reason is None else reason.value,
+            kind=_kind(line.state.started) if reason is None else "discarded",
+            kind_reason=(line.state.started.purpose or None) if reason is None else reason.value,
             choice_index=choice.choice,
             sequence=self._fates.owners.get(node.ref),
             finished_at=None if committed is None else committed.finished_at,
@@ -182,6 +183,17 @@ def _by_commit(states: list[CallState]) -> Iterator[TurnCommitted]:
     yield from sorted(
         (state.committed for state in states if state.committed is not None), key=lambda turn: turn.finished_at
     )
+
+
+def _kind(started: CallStarted) -> str:
+    """The word for `kind` of a call that somebody consumed."""
+    match started.kind:
+        case CallKind.TURN:
+            return "agent"
+        case CallKind.AUXILIARY:
+            return "auxiliary"
+        case _:
+            assert_never(started.kind)
 
 
 def history_word(history: History) -> str:

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import msgspec
 
+from turnstile.conversation import CallKind
 from turnstile.generation import NodeRef
 from turnstile.history.forest import CallState, Forest, Node
 from turnstile.journal import AnswerUndelivered, SampledChoice
@@ -101,7 +102,8 @@ class Fates:
         """Completions that end a sequence, in the order of their lines.
 
         A kept completion is a leaf if no kept one keeps all its ids, and also if it is whole and none that does is
-        whole: an incomplete answer never costs the tokens before it their sequence.
+        whole: an incomplete answer never costs the tokens before it their sequence. Nor does an auxiliary one: what
+        a harness asks for itself behind an agent's turns gets a sequence of its own.
         """
         leaves: list[Node] = []
         for node in self._nodes:
@@ -110,6 +112,8 @@ class Fates:
             extending = [child for child in node.children if self._extends(child, node)]
             if node.ref in self.whole:
                 extending = [child for child in extending if child.ref in self.whole]
+            if not _is_auxiliary(node):
+                extending = [child for child in extending if not _is_auxiliary(child)]
             if not extending:
                 leaves.append(node)
         return tuple(sorted(leaves, key=lambda node: self.line_of[node.ref]))
@@ -118,11 +122,15 @@ class Fates:
     def owners(self) -> Mapping[NodeRef, int]:
         """The sequence that each kept completion is trained in: the first whole one that holds all its ids.
 
-        If no sequence that holds it is whole, it is the first one.
+        If no sequence that holds it is whole, it is the first one. Sequences that end in an auxiliary call come last.
         """
+
+        def rank(at: int) -> tuple[bool, bool]:
+            leaf = self.leaves[at]
+            return leaf.ref not in self.whole, _is_auxiliary(leaf)
+
         owners: dict[NodeRef, int] = {}
-        whole_first = sorted(range(len(self.leaves)), key=lambda at: self.leaves[at].ref not in self.whole)
-        for at in whole_first:
+        for at in sorted(range(len(self.leaves)), key=rank):
             for node in self.fully_held(self.leaves[at]):
                 owners.setdefault(node.ref, at)
         return owners
@@ -139,6 +147,10 @@ class Fates:
 
     def _extends(self, child: Node, node: Node) -> bool:
         return child.started.held_length == node.length and child.ref not in self.discarded
+
+
+def _is_auxiliary(node: Node) -> bool:
+    return node.started.kind is CallKind.AUXILIARY
 
 
 def _was_last(undelivered: AnswerUndelivered, state: CallState) -> bool:

@@ -77,6 +77,7 @@ def _facts(line: CallLine, nearest: Mapping[str, Nearest], left_behind: Mapping[
 
 def _history_facts(line: CallLine) -> JsonObject:
     history = line.state.started.history
+        parent_agent=started.parent_agent,
     match history:
         case Root():
             return {}

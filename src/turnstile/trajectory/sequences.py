@@ -7,6 +7,7 @@ from typing import assert_never
 
 import msgspec
 
+from turnstile.conversation import CallKind
 from turnstile.generation import Finish, NodeRef
 from turnstile.history.forest import Node
 from turnstile.journal import CallStarted, SampledChoice
@@ -129,6 +130,8 @@ def _mask(node: Node, index: int, fates: Fates) -> MaskReason | None:
     """Why no token of a completion is trainable in a sequence; None if each one may be."""
     if fates.owners[node.ref] != index:
         return MaskReason.OWNED_BY_OTHER_SEQUENCE
+    if node.started.kind is CallKind.AUXILIARY:
+        return MaskReason.AUXILIARY
     if fates.leaves[index].ref not in fates.whole:
         return MaskReason.INCOMPLETE_CALL
     match node.choice.finish:
