@@ -60,15 +60,15 @@ def serve(
         int, typer.Option(help="Tokens of one sequence, for the embedded model.", min=64, max=8192)
     ] = 8192,
     slots: Annotated[int, typer.Option(help="Answers that the embedded model samples at once.", min=1, max=64)] = 2,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON line when ready.")] = False,
-) -> None:
-    """Run the proxy.
     quirks: Annotated[
         Path | None, typer.Option(help="File of own entries for the table of harnesses' habits.", exists=True)
     ] = None,
     no_quirk: Annotated[
         list[str] | None, typer.Option(help="Name of a harness's habit that is not acted on; any number of times.")
     ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON line when ready.")] = False,
+) -> None:
+    """Run the proxy.
 
     Point an agent at `http://HOST:PORT/r/ROLLOUT_ID/v1` (OpenAI) and it talks to the engine; every token that the
     model sees or samples is recorded in STORE.
@@ -92,12 +92,12 @@ def serve(
         finish_patience_s=finish_patience_s,
         context_length=context_length,
         slots=slots,
+        quirks=quirks,
+        no_quirks=tuple(no_quirk or ()),
     )
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     uvloop.run(_serve(settings, _tell_json if json else _tell_person))
 
-        quirks=quirks,
-        no_quirks=tuple(no_quirk or ()),
 
 async def _serve(settings: Settings, tell: Tell) -> None:
     with download_bar() as show:

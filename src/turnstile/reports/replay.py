@@ -204,12 +204,12 @@ def call_of(forest: Forest, started: CallStarted) -> Call:
         template_kwargs=head.template_kwargs,
         ending=started.ending,
         agent_name=started.agent_name,
-    )
-
-
         kind=started.kind,
         purpose=started.purpose,
         parent_agent=started.parent_agent,
+    )
+
+
 class _Function(msgspec.Struct, frozen=True):
     name: str = ""
 

@@ -234,6 +234,8 @@ class _LocalFiles(msgspec.Struct, frozen=True):
     """The text of --template."""
     files: ModelFiles | None
     """What --tokenizer holds; None = the embedded model brings its own."""
+    quirks: tuple[Quirk, ...]
+    """Which habits of harnesses are acted on."""
 
 
 def _local_files(settings: Settings) -> _LocalFiles:
@@ -241,11 +243,10 @@ def _local_files(settings: Settings) -> _LocalFiles:
 
     Raises: CallerError on an address, option or file that cannot be used, ModelFilesError, TooSlow.
     """
-    quirks: tuple[Quirk, ...]
-    """Which habits of harnesses are acted on."""
     if settings.engine != EMBEDDED:
         engine_url(settings.engine)
     template = _text(settings.template) if settings.template else None
+    quirks = _quirks(settings)
     if settings.tokenizer is not None:
         files = read_model_folder(settings.tokenizer, template)
         _answer_format(settings, files)
@@ -253,7 +254,6 @@ def _local_files(settings: Settings) -> _LocalFiles:
         return _LocalFiles(template, files, quirks)
     if settings.engine != EMBEDDED:
         raise CallerError(
-    quirks = _quirks(settings)
             "The engine at a URL needs a tokenizer",
             "Give the folder with the model's tokenizer.json: --tokenizer DIR",
             code="tokenizer_needed",

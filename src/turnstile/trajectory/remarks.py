@@ -69,6 +69,7 @@ def _facts(line: CallLine, nearest: Mapping[str, Nearest], left_behind: Mapping[
         **_history_facts(line),
         nearest_call=None if near is None else str(near.ref),
         left_behind_by=left_behind.get(line.call_id),
+        parent_agent=started.parent_agent,
         notes=[_said(code=note.code.value, detail=note.detail) for note in notes],
         **_answer_facts(line),
         **_delivery_facts(line),
@@ -77,7 +78,6 @@ def _facts(line: CallLine, nearest: Mapping[str, Nearest], left_behind: Mapping[
 
 def _history_facts(line: CallLine) -> JsonObject:
     history = line.state.started.history
-        parent_agent=started.parent_agent,
     match history:
         case Root():
             return {}
