@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 
 from turnstile.errors import CallerError, StoreError
 from turnstile.store import Journal
+from turnstile.store.schema import JOURNAL_FILE
 
 
 @pytest.fixture
@@ -104,3 +108,65 @@ def test_figures_by_call_rollout_group_and_store_add_up_to_each_other(run: Calla
 def test_a_person_gets_a_row_for_each(run: Callable[..., Any], store: Path, by: str, line: str) -> None:
     told = run("drift", store, "--by", by).stdout.splitlines()
     assert [each for each in told if re.fullmatch(line, each.rstrip())], told
+
+
+@pytest.fixture
+def copied(store: Path, tmp_path: Path) -> Path:
+    """The store, to be broken."""
+    return Path(shutil.copytree(store, tmp_path / "copied"))
+
+
+def change(store: Path, *statement: object) -> None:
+    with closing(sqlite3.connect(store / JOURNAL_FILE)) as connection, connection:
+        connection.execute(*statement)
+
+
+def test_a_damaged_rollout_is_counted_as_not_compared_and_costs_no_other(run: Callable[..., Any], copied: Path) -> None:
+    change(copied, "UPDATE records SET body = x'00' WHERE rollout_id = 'one' AND seq = 2")
+    told = run("drift", copied, "--json")
+    assert told.exit_code == 1
+    assert re.search(r"turnstile: not compared: one attempt 1: Record 2 of rollout `one` .* is damaged", told.stderr)
+    one, two = (json.loads(line) for line in told.stdout.splitlines())
+    assert (one["calls"], one["calls_compared"], one["group_id"]) == (2, 0, "g")
+    assert "Record 2" in one["problem"]
+    assert (two["calls"], two["calls_compared"], two["problem"]) == (2, 2, "")
+    (whole,) = rows(run, copied, "store")
+    assert (whole["rollouts"], whole["not_compared"], whole["figures"]["calls_compared"]) == (2, 1, 2)
+    assert [each["not_compared"] for each in rows(run, copied, "group")] == [1, 0]
+    assert "Compared: 2 of 4 calls" in run("drift", copied).stdout
+
+
+def test_what_was_rendered_with_a_tokenizer_that_the_store_lacks_is_counted_as_not_compared(
+    run: Callable[..., Any], copied: Path
+) -> None:
+    change(copied, "DELETE FROM meta WHERE key LIKE 'model_files:%'")
+    told = run("drift", copied, "--json")
+    assert told.exit_code == 1
+    reports = [json.loads(line) for line in told.stdout.splitlines()]
+    assert [(each["calls"], each["calls_compared"]) for each in reports] == [(2, 0), (2, 0)]
+    assert [(each["sequences"], each["sequences_compared"]) for each in reports] == [(1, 0), (1, 0)]
+    assert all(each["problem"].startswith("The store has no tokenizer") for each in reports)
+    assert "No drift" not in run("drift", copied).stdout
+
+
+def test_a_file_with_rollouts_of_another_model_too_compares_those_that_fit(
+    run: Callable[..., Any], exported: Path, tools_folder: Path, tmp_path: Path
+) -> None:
+    own, other = exported.read_text().splitlines()
+    strange = json.loads(other)
+    strange["heads"][0]["tokenizer_sha256"] = "0" * 64
+    mixed = tmp_path / "mixed.jsonl"
+    mixed.write_text(f"{own}\n{json.dumps(strange)}\n")
+    told = run("drift", mixed, "--tokenizer", tools_folder, "--json")
+    assert told.exit_code == 1
+    first, second = (json.loads(line) for line in told.stdout.splitlines())
+    assert (first["sequences_compared"], second["sequences_compared"], second["sequences"]) == (1, 0, 1)
+    assert "The tokenizer given" in second["problem"]
+
+
+def test_a_file_of_which_nothing_fits_the_given_model_is_a_mistake_of_the_command(
+    run: Callable[..., Any], exported: Path, family: Callable[[str], Path]
+) -> None:
+    told = run("drift", exported, "--tokenizer", family("smollm2"))
+    assert isinstance(told.exception, CallerError)
+    assert told.exception.code == "model_mismatch"

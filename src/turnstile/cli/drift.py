@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 
 from turnstile.cli.drift_page import show, show_calls, show_groups, show_rollouts, show_totals
 from turnstile.cli.progress import progress_bar, wide_console
-from turnstile.errors import CallerError
+from turnstile.errors import CallerError, StoreError
 from turnstile.history.forest import Forest
 from turnstile.reports.drift import CallDrift, Drift, Figures, by_group, total
 from turnstile.reports.drift_sources import drift_of_forest, drift_of_trajectory
@@ -21,7 +21,9 @@ from turnstile.reports.shelf import ModelShelf
 from turnstile.server.start import read_model_folder
 from turnstile.store import Blobs, Reader, RolloutSummary
 from turnstile.templates.facts import serve
+from turnstile.templates.served import Served
 from turnstile.trajectory.files import read
+from turnstile.trajectory.format import Rollout
 
 
 class By(enum.StrEnum):
@@ -48,6 +50,8 @@ class GroupRow(msgspec.Struct, frozen=True):
     group_id: str | None
     rollouts: int
     figures: Figures
+    not_compared: int = 0
+    """Of the rollouts, those of which some calls or sequences, or all, could not be compared."""
 
 
 class StoreRow(msgspec.Struct, frozen=True):
@@ -55,6 +59,8 @@ class StoreRow(msgspec.Struct, frozen=True):
 
     rollouts: int
     figures: Figures
+    not_compared: int = 0
+    """As in a group's row."""
 
 
 def drift(
@@ -73,6 +79,9 @@ def drift(
     and compared with the ids that the model really saw. What differs is what Turnstile kept from going wrong.
 
     Without `--by`: the sum, the kinds, and the first places. A trajectory file has sequences and no prompts.
+
+    What cannot be compared is counted, named on stderr with the reason, and costs no other rollout. Exit code 0: all
+    was compared; 1: some was not.
     """
     reports = list(_of_store(source) if source.is_dir() else _of_file(source, tokenizer))
     if json:
@@ -82,6 +91,15 @@ def drift(
         typer.echo(f"No rollouts in {source}.")
     else:
         _show(reports, by)
+    for each in reports:
+        if each.problem:
+            typer.echo(f"turnstile: not compared: {each.rollout_id} attempt {each.attempt}: {each.problem}", err=True)
+    if _not_compared(reports):
+        raise typer.Exit(1)
+
+
+def _not_compared(reports: list[Drift]) -> int:
+    return sum(1 for each in reports if each.problem)
 
 
 def _rows(reports: list[Drift], by: By) -> Iterator[msgspec.Struct]:
@@ -94,9 +112,9 @@ def _rows(reports: list[Drift], by: By) -> Iterator[msgspec.Struct]:
             yield from reports
         case By.GROUP:
             for group_id, members in by_group(reports).items():
-                yield GroupRow(group_id, len(members), total(members))
+                yield GroupRow(group_id, len(members), total(members), _not_compared(members))
         case By.STORE:
-            yield StoreRow(len(reports), total(reports))
+            yield StoreRow(len(reports), total(reports), _not_compared(reports))
         case _:
             assert_never(by)
 
@@ -125,7 +143,20 @@ def _of_store(store: Path) -> Iterator[Drift]:
     ):
         shelf = ModelShelf(reader, Blobs(store))
         for summary in bar.track(_all(reader), description="comparing"):
-            yield drift_of_forest(Forest.of(reader.records(summary.rollout_id, summary.attempt)), shelf)
+            yield _of_rollout(reader, shelf, summary)
+
+
+def _of_rollout(reader: Reader, shelf: ModelShelf, summary: RolloutSummary) -> Drift:
+    try:
+        return drift_of_forest(Forest.of(reader.records(summary.rollout_id, summary.attempt)), shelf)
+    except (StoreError, ValueError) as damaged:
+        return Drift(
+            rollout_id=summary.rollout_id,
+            attempt=summary.attempt,
+            group_id=summary.group_id,
+            calls=summary.turns,
+            problem=str(damaged),
+        )
 
 
 def _all(reader: Reader) -> list[RolloutSummary]:
@@ -141,5 +172,23 @@ def _of_file(file: Path, tokenizer: Path | None) -> Iterator[Drift]:
             f"`{file}` is a file, which does not hold the tokenizer", "Give the model's folder: --tokenizer DIR"
         )
     served = serve(read_model_folder(tokenizer), model="", stop_ids=frozenset())
-    for rollout in read(file):
-        yield drift_of_trajectory(rollout, served)
+    unfit: list[CallerError] = []
+    reports = [_of_exported(rollout, served, unfit) for rollout in read(file)]
+    if unfit and len(unfit) == len(reports):
+        raise unfit[0]
+    yield from reports
+
+
+def _of_exported(rollout: Rollout, served: Served, unfit: list[CallerError]) -> Drift:
+    try:
+        return drift_of_trajectory(rollout, served)
+    except CallerError as mismatch:
+        unfit.append(mismatch)
+        return Drift(
+            rollout_id=rollout.rollout_id,
+            attempt=rollout.attempt,
+            group_id=rollout.group_id,
+            calls=len({call.call_id for call in rollout.calls if call.sequence is not None}),
+            sequences=len(rollout.sequences),
+            problem=str(mismatch),
+        )

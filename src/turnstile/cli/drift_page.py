@@ -52,6 +52,8 @@ def show_totals(reports: list[Drift], console: Console) -> None:
         f" in {counted(len(reports), 'rollout')}.",
         highlight=False,
     )
+    if not sums.sequences_compared and not sums.calls_compared:
+        return
     if not sums.sequences_differing and not sums.calls_differing:
         console.print("No drift: here the text of every history gives back the very ids that were sampled.")
         return

@@ -29,6 +29,7 @@ __all__ = [
     "Drift",
     "DriftKind",
     "Figures",
+    "NotCompared",
     "Run",
     "RunKind",
     "call_drift",
@@ -116,10 +117,18 @@ class Drift(Figures, frozen=True, kw_only=True):
     rollout_id: str
     attempt: int = 1
     group_id: str | None = None
+    problem: str = ""
+    """Why some of it, or all, was not compared; empty if all was."""
     by_call: tuple[CallDrift, ...] = ()
     """One entry a compared call; none where only sequences are known."""
     differences: tuple[Difference, ...] = ()
     """Of prompts, then of sequences."""
+
+
+class NotCompared(msgspec.Struct, frozen=True):
+    """That a run could not be rendered and tokenized again."""
+
+    why: str
 
 
 class RunKind(enum.Enum):
@@ -221,8 +230,10 @@ def _spelled(served: Served, ids: tuple[int, ...]) -> bytes:
     return b"".join(served.tokenizer.token_bytes(each) for each in ids)
 
 
-def of_run(run: Run, found: Difference | None) -> Figures:
-    """The figures of one compared run."""
+def of_run(run: Run, found: Difference | NotCompared | None) -> Figures:
+    """The figures of one run."""
+    if isinstance(found, NotCompared):
+        return Figures(calls=1) if run.kind is RunKind.PROMPT else Figures(sequences=1)
     wrong = found.wrong if found else 0
     by_kind = {found.kind.value: found.wrong} if found else {}
     differing = int(found is not None)

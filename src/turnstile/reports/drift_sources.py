@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 import msgspec
 
 from turnstile.conversation import Message, Role
-from turnstile.errors import CallerError
-from turnstile.generation import history_header
+from turnstile.errors import CallerError, TurnstileError
+from turnstile.generation import Head, history_header
 from turnstile.history.forest import Forest, Node
 from turnstile.journal import CallStarted
 from turnstile.protocols.base import WireRequest
@@ -20,6 +21,7 @@ from turnstile.reports.drift import (
     Difference,
     Drift,
     Figures,
+    NotCompared,
     Run,
     RunKind,
     call_drift,
@@ -33,22 +35,36 @@ from turnstile.templates.served import Served
 from turnstile.tokens import NO_IDS, IdRun, SegmentKind
 from turnstile.trajectory.format import HeadInfo, Rollout, Sequence
 
-Compared: TypeAlias = tuple[Run, Difference | None]
+Compared: TypeAlias = tuple[Run, Difference | NotCompared | None]
 
 
 def drift_of_forest(forest: Forest, shelf: ModelShelf) -> Drift:
     """Compare every answered call's prompt and every sequence of a rollout in a store.
 
-    Raises: StoreError if the store lacks a tokenizer; ValueError if the forest has no rollout.
+    What was rendered with a tokenizer or template that the store lacks is counted and not compared.
+
+    Raises: ValueError if the forest has no rollout.
     """
     if forest.opened is None:
         raise ValueError("the forest has no rollout")
     comparer = Comparer()
+    models = {fingerprint: _model(shelf, head) for fingerprint, head in forest.heads.items()}
 
-    runs = ((run, comparer.difference(shelf.served(forest.heads[head]), run)) for head, run in _runs(forest))
+    def compared(fingerprint: str, run: Run) -> Compared:
+        model = models[fingerprint]
+        return run, model if isinstance(model, NotCompared) else comparer.difference(model, run)
+
+    runs = itertools.starmap(compared, _runs(forest))
     return msgspec.structs.replace(
         report(forest.opened.rollout_id, runs), attempt=forest.opened.attempt, group_id=forest.opened.group_id
     )
+
+
+def _model(shelf: ModelShelf, head: Head) -> Served | NotCompared:
+    try:
+        return shelf.served(head)
+    except TurnstileError as missing:
+        return NotCompared(str(missing))
 
 
 def _runs(forest: Forest) -> Iterator[tuple[str, Run]]:
@@ -66,12 +82,22 @@ def report(rollout_id: str, compared: Iterable[Compared]) -> Drift:
     figures: list[Figures] = []
     calls: list[CallDrift] = []
     differences: list[Difference] = []
+    problems: dict[str, None] = {}
     for run, found in compared:
         figures.append(of_run(run, found))
+        if isinstance(found, NotCompared):
+            problems[found.why] = None
+            continue
         calls += [call_drift(run, found)] if run.kind is RunKind.PROMPT else []
         differences += [found] if found is not None else []
     sums = msgspec.structs.asdict(total(figures))
-    return Drift(rollout_id=rollout_id, by_call=tuple(calls), differences=tuple(differences), **sums)
+    return Drift(
+        rollout_id=rollout_id,
+        problem=" ".join(problems),
+        by_call=tuple(calls),
+        differences=tuple(differences),
+        **sums,
+    )
 
 
 def prompt_ids(forest: Forest, started: CallStarted) -> IdRun:

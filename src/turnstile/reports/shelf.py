@@ -88,4 +88,11 @@ class ModelShelf:
                 "Copy the whole store directory, `blobs` included",
                 code="model_missing",
             )
-        return msgspec.json.decode(self._blobs.get(sha256), type=Card)
+        try:
+            return msgspec.json.decode(self._blobs.get(sha256), type=Card)
+        except msgspec.DecodeError as other:
+            raise StoreError(
+                f"The store's tokenizer {head.tokenizer_sha256[:12]} is stored in another form: {other}",
+                "Read the store with the version of Turnstile that wrote it",
+                code="model_unreadable",
+            ) from other
