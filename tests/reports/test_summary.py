@@ -33,7 +33,7 @@ def test_calls_tokens_and_how_prompts_came_about_are_counted(left: Any, reader: 
         failed_calls={},
         prompt_tokens=sum(prompts), sampled_tokens=sum(map(len, left.answers)), replayed_tokens=0, reencoded_tokens=0,
         history={"root": 1, "spliced": 2},
-        notes={}, retries=0,
+        notes={}, quirks={}, kinds={"turn": 3}, retries=0,
         drift=PromptFigures(calls=3, calls_compared=2, calls_differing=1, prompt_sampled=9, prompt_wrong=4),
     )  # fmt: skip
 
