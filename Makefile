@@ -35,8 +35,9 @@ fix: $(STAMP) ## put right what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMP) ## overhead of Turnstile against a bare relay, and of a spliced turn at every length
+bench: $(STAMP) ## overhead of Turnstile against a bare relay, of each dialect, and of a spliced turn at every length
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/dialects.py
 	$(BIN)/python benchmarks/bridge.py --certify
 
 bench-peers: $(STAMP) ## the same, with other proxies beside it

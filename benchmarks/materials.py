@@ -48,7 +48,9 @@ TEMPLATE = """\
 {%- if message.role == 'user' or (message.role == 'system' and not loop.first) %}
 {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
 {%- elif message.role == 'assistant' %}
-{{- '<|im_start|>assistant\\n' + (message.content or '') }}
+{{- '<|im_start|>assistant\\n' }}
+{%- if message.reasoning_content %}{{- '<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n' }}{%- endif %}
+{{- message.content or '' }}
 {%- for call in message.tool_calls or [] %}
 {%- if (loop.first and message.content) or not loop.first %}{{- '\\n' }}{%- endif %}
 {{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' }}
@@ -86,8 +88,11 @@ class Materials:
     tokenizer: Tokenizer
 
     @classmethod
-    def make(cls, folder: Path, sampled: int) -> Materials:
-        """Train the tokenizer, write the folder, and compose an answer of `sampled` tokens or one more."""
+    def make(cls, folder: Path, sampled: int, thought: int = 0) -> Materials:
+        """Train the tokenizer, write the folder, and compose an answer of `sampled` tokens or one more.
+
+        `thought` words of thinking stand in front; they are among the sampled.
+        """
         words = _made_up_words()
         tokenizer = _trained(words)
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,17 +100,18 @@ class Materials:
         settings = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "chat_template": TEMPLATE}
         (folder / "tokenizer_config.json").write_text(json.dumps(settings))
         made = cls(folder, words, tokenizer)
-        (folder / "answer.json").write_text(json.dumps(made.answer(sampled).__dict__))
+        (folder / "answer.json").write_text(json.dumps(made.answer(sampled, thought).__dict__))
         return made
 
-    def answer(self, sampled: int) -> Answer:
-        """Words, then a tool call, then the stop token."""
+    def answer(self, sampled: int, thought: int = 0) -> Answer:
+        """Thinking, if there is any, words, then a tool call, then the stop token."""
         path = "src/main.py"
+        thinking = f"<think>\n{self.prose(thought, 3)}\n</think>\n\n" if thought else ""
         call = f'\n<tool_call>\n{{"name": "read_file", "arguments": {{"path": "{path}"}}}}\n</tool_call><|im_end|>'
         words = 0
         while True:
             content = "I look" + "".join(f" {self.words[at % 50]}" for at in range(words))
-            ids = self.tokenizer.encode(content + call, add_special_tokens=False).ids
+            ids = self.tokenizer.encode(thinking + content + call, add_special_tokens=False).ids
             if len(ids) >= sampled:
                 return Answer(ids, content, path)
             words += 1
