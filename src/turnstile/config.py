@@ -25,6 +25,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retention: str = "retain"
     """What stays of earlier turns where the template would write them in another way: a value of
     `turnstile.generation.Retention`."""
+    literal_specials: str = "as_engine"
+    """What becomes of a client's text that spells a control token: a value of
+    `turnstile.generation.LiteralSpecials`."""
     store: Path
     host: str = "127.0.0.1"
     port: int = 7000

@@ -43,6 +43,15 @@ class NodeRef(msgspec.Struct, frozen=True, array_like=True, order=True):
         return self.call_id if self.choice == 0 else f"{self.call_id}.{self.choice}"
 
 
+class LiteralSpecials(enum.StrEnum):
+    """What becomes of a client's text that spells a control token."""
+
+    AS_ENGINE = "as_engine"
+    """That token, as on the engine's own chat route."""
+    AS_TEXT = "as_text"
+    """Its characters: only the template can write a control token."""
+
+
 class Head(msgspec.Struct, frozen=True):
     """Everything that decides how a prompt is rendered before its first turn."""
 
@@ -55,6 +64,7 @@ class Head(msgspec.Struct, frozen=True):
     template_kwargs: JsonText
     tools: tuple[JsonText, ...]
     """Tool declarations, in the client's order."""
+    literal_specials: LiteralSpecials = LiteralSpecials.AS_ENGINE
 
 
 class BridgeKind(enum.StrEnum):

@@ -177,7 +177,7 @@ class NoteCode(enum.StrEnum):
     SYSTEM_AS_USER = "system_in_place:as_user"
     """The template refuses system messages behind the first answer; they stand in their places as a user's."""
     CONTROL_TEXT_IN_CONTENT = "control_text_in_content"
-    """A new message contains the text of a control token."""
+    """A new message contains the text of a control token; the detail says where it is written as text."""
     LOOSER_THAN_TEMPLATE = "looser_than_template"
     """The template would raise on the full history, or hide the answer in it; the bridge does not."""
     SYNTHETIC_CLOSE = "synthetic_close"

@@ -15,7 +15,7 @@ import uvloop
 from turnstile.cli.progress import download_bar
 from turnstile.config import Settings
 from turnstile.engines import EngineKind
-from turnstile.generation import Retention
+from turnstile.generation import LiteralSpecials, Retention
 from turnstile.server.start import Running, listening
 
 Tell: TypeAlias = Callable[[Running], None]
@@ -38,6 +38,9 @@ def serve(
     retention: Annotated[
         Retention, typer.Option(help="What stays of earlier turns where the template would drop their thinking.")
     ] = Retention.RETAIN,
+    literal_specials: Annotated[
+        LiteralSpecials, typer.Option(help="What becomes of an agent's text that spells a control token.")
+    ] = LiteralSpecials.AS_ENGINE,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 = any free one.", min=0, max=65535)] = 7000,
     admin_key: Annotated[
@@ -81,6 +84,7 @@ def serve(
         template=template,
         answer_format=answer_format,
         retention=retention.value,
+        literal_specials=literal_specials.value,
         store=store,
         host=host,
         port=port,

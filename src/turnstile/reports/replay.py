@@ -141,7 +141,10 @@ class _Stage:
         choices = state.committed.choices if state.committed is not None else ()
         engine = RecordedEngine(choices)
         ended_at = state.committed.finished_at if state.committed is not None else started.started_at
-        world = _world(self._setting.model(self._then.heads[started.head]), engine, started, (choices, ended_at))
+        head = self._then.heads[started.head]
+        model = self._setting.model(head)
+        model = msgspec.structs.replace(model, served=model.served.with_literals(head.literal_specials))
+        world = _world(model, engine, started, (choices, ended_at))
         flight = Flight(started.body_digest, started.idempotency_key, started.call_id)
         progress = Progress(started.rollout_id, started.dialect)
         task = calls.create_task(run(world, self.rollout, call_of(self._then, started), flight, progress))

@@ -27,6 +27,7 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
     tokenizer: str | Path | None = None,
     template: str | Path | None = None,
     retention: Literal["retain", "tool_cycle", "template"] = "retain",
+    literal_specials: Literal["as_engine", "as_text"] = "as_engine",
     admin_key: str = "",
 ) -> Generator[Client]:
     """Run a server until the block is left; gives a client of it, whose `url` agents are pointed at.
@@ -38,6 +39,7 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         tokenizer: folder with tokenizer.json; None = the embedded model's own.
         template: chat template file to use instead of the model's own.
         retention: what stays of earlier turns where the template would write them in another way.
+        literal_specials: what becomes of an agent's text that spells a control token.
         admin_key: asks for keys as `turnstile serve --admin-key` does.
 
     Raises: what `turnstile serve` says on bad settings: CallerError, StoreError or EngineError.
@@ -49,6 +51,7 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         tokenizer=Path(tokenizer) if tokenizer else None,
         template=Path(template) if template else None,
         retention=retention,
+        literal_specials=literal_specials,
         admin_key=admin_key,
         port=0,
     )

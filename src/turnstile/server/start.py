@@ -25,7 +25,7 @@ from turnstile.engines.smollm import Progress
 from turnstile.errors import CallerError
 from turnstile.exchange.rollouts import Rollouts
 from turnstile.exchange.world import World
-from turnstile.generation import Prompt, Retention
+from turnstile.generation import LiteralSpecials, Prompt, Retention
 from turnstile.parsing import formats
 from turnstile.protocols.quirks import FileForm, Quirk, chosen_quirks, read_quirks
 from turnstile.reports.drift_watch import DriftWatch
@@ -175,7 +175,7 @@ async def _assemble(
     policy = Policy()
     dice = random.SystemRandom()
     world = World(
-        served=running_on,
+        served=await asyncio.get_running_loop().run_in_executor(threads, lambda: _with_literals(running_on, settings)),
         answer_format=answer_format,
         engine=engine,
         now=_now,
@@ -206,6 +206,13 @@ def _certificate(served: Served, faster: Faster) -> Certificate | TooSlow:
         return certificate_of(served, certificates_folder(), limit_s=AT_START_S, faster=faster)
     except TooSlow as slow:
         return slow
+
+
+def _with_literals(served: Served, settings: Settings) -> Served:
+    if settings.literal_specials == LiteralSpecials.AS_TEXT:
+        # The first use reads the vocabulary again, for a second or two: no request should wait for that.
+        served.tokenizer.encode_as_text("")
+    return served.with_literals(LiteralSpecials(settings.literal_specials))
 
 
 def _notices(settings: Settings, certificate: Certificate | TooSlow, unchecked: str) -> tuple[str, ...]:

@@ -7,12 +7,12 @@ import json
 from typing import Any, cast
 
 from turnstile.conversation import Image, JsonText, Message, Part, Text
-from turnstile.generation import Head
+from turnstile.generation import Head, LiteralSpecials
 from turnstile.templates.render import Template
 from turnstile.templates.tokenizer import Tokenizer
 
 
-def head_of(  # noqa: PLR0913 - a head is these six
+def head_of(  # noqa: PLR0913 - a head is these seven
     *,
     model: str,
     tokenizer: Tokenizer,
@@ -20,6 +20,7 @@ def head_of(  # noqa: PLR0913 - a head is these six
     kwargs: JsonText,
     tools: tuple[JsonText, ...],
     leading_system: tuple[Message, ...],
+    literal_specials: LiteralSpecials = LiteralSpecials.AS_ENGINE,
 ) -> Head:
     """The head of a request: two requests whose prompts begin alike have the same fingerprint.
 
@@ -34,6 +35,7 @@ def head_of(  # noqa: PLR0913 - a head is these six
         kwargs: template arguments, a JSON object.
         tools: declarations, in the client's order.
         leading_system: the system messages before any other message.
+        literal_specials: what becomes of text that spells a control token; it decides ids from the first message on.
     """
     parts = (
         "turnstile head 1",
@@ -45,6 +47,8 @@ def head_of(  # noqa: PLR0913 - a head is these six
         _mapping(kwargs),
         [_compact(tool) for tool in tools],
         [_system_text(message) for message in leading_system],
+        # Only where it is not the engines' own way: a head of before there was a choice stays the same head.
+        *(() if literal_specials is LiteralSpecials.AS_ENGINE else (literal_specials,)),
     )
     return Head(
         fingerprint=hashlib.sha256(json.dumps(parts).encode()).hexdigest(),
@@ -54,6 +58,7 @@ def head_of(  # noqa: PLR0913 - a head is these six
         chat_template_sha256=template.sha256,
         template_kwargs=kwargs,
         tools=tools,
+        literal_specials=literal_specials,
     )
 
 

@@ -18,6 +18,7 @@ from turnstile.generation import (
     Head,
     HeldAnswer,
     History,
+    LiteralSpecials,
     Match,
     Note,
     Opening,
@@ -32,6 +33,7 @@ from turnstile.templates.bodies import Printed, printed_texts
 from turnstile.templates.bridge import Bridge, control_text_notes
 from turnstile.templates.fingerprint import head_of
 from turnstile.templates.images import counted, miscount, refuse_miscounted, refuse_unprinted
+from turnstile.templates.literals import hidden, literal_notes
 from turnstile.templates.multisplice import MultiSplice
 from turnstile.templates.proving import proven_bridge
 from turnstile.templates.replaying import notes_on, put_back
@@ -64,6 +66,19 @@ def plan(served: Served, call: Call, match: Match, now: datetime, retention: Ret
     """
     served = served.for_tools(_tools(call))
     refuse_unprinted(served, match.parent, match.new_M)
+    if served.literal_specials is LiteralSpecials.AS_ENGINE or (marked := hidden(served, call, match)) is None:
+        return _planned(served, call, match, now, retention)
+    prompt = marked.shown(_planned(marked.served, marked.call, marked.match, now, retention))
+    said = match.new_M if prompt.parent is not None else _conversation(match)
+    return msgspec.structs.replace(
+        prompt,
+        head=head_of_call(served, call, _conversation(match)),
+        notes=(*prompt.notes, *literal_notes(served, said)),
+    )
+
+
+def _planned(served: Served, call: Call, match: Match, now: datetime, retention: Retention) -> Prompt:
+    """The prompt of a request all of whose texts may be encoded as they are."""
     replayed = put_back(served, match, call, now, retention)
     if replayed is not None and not miscount(served, match.parent, replayed.bridge, match.new_M):
         return _put_back(served, call, match, replayed)
@@ -124,6 +139,7 @@ def head_of_call(served: Served, call: Call, messages: tuple[Message, ...]) -> H
         kwargs=call.template_kwargs,
         tools=tools,
         leading_system=leading_system(messages),
+        literal_specials=served.literal_specials,
     )
 
 

@@ -89,7 +89,8 @@ def rewritten(served: Served, held: HeldAnswer, call: Call, now: datetime, whole
     pieces = [(part.end - max(part.start, kept_T), part.kind) for part in rendered.segments if part.end > kept_T]
     if kept_T == len(held.held_T):
         return Rewritten(kept_T, added_A, tile(pieces), Spliced(BridgeKind.WHOLE_RENDER), (), rendered.text)
-    offset = len(served.tokenizer.decode(rendered.ids_A.slice(0, kept_T)))
+    places = served.tokenizer.encode_with_offsets(rendered.text).offsets
+    offset = places[kept_T][0] if kept_T < len(places) else len(rendered.text)
     fork = Forked(
         ForkReason.RETENTION,
         message_index=_answer_at(offset, _places(served, call, now, whole_M, rendered.text), whole_M),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -14,10 +13,11 @@ from typing import TypeAlias
 import msgspec
 
 from turnstile.conversation import Call, JsonText, Message, Role
+from turnstile.generation import LiteralSpecials
 from turnstile.reasons import RerenderReason
 from turnstile.templates.proofs import Proofs
 from turnstile.templates.render import GenerationPrompt, MessageForm, RenderRequest, Template
-from turnstile.templates.tokenizer import AddedToken, Tokenizer
+from turnstile.templates.tokenizer import Tokenizer
 
 
 class Mode(enum.StrEnum):
@@ -119,6 +119,8 @@ class Served:
     """Those of them that nobody named; the template's own closings suggested them."""
     with_tools: Served | None = None
     """The model with the template that it has for requests with tools; None: the same one."""
+    literal_specials: LiteralSpecials = LiteralSpecials.AS_ENGINE
+    """What becomes of a client's text that spells a control token."""
     proofs: Proofs = dataclasses.field(default_factory=Proofs, repr=False)
     """What is known of the bridges of its template; grows in use."""
     _closings: dict[ClosingKey, Closing | Refusal] = dataclasses.field(
@@ -130,16 +132,20 @@ class Served:
         """The model with the template for a request with these tool declarations."""
         return self.with_tools if tools and self.with_tools is not None else self
 
-    @functools.cached_property
+    def with_literals(self, literal_specials: LiteralSpecials) -> Served:
+        """The same model under another setting; it shares everything that was found out about it."""
+        tools = self.with_tools and self.with_tools.with_literals(literal_specials)
+        return dataclasses.replace(self, literal_specials=literal_specials, with_tools=tools)
+
+    @property
     def added_ids(self) -> frozenset[int]:
         """Ids of all added tokens."""
-        return frozenset(token.id for token in self.tokenizer.added)
+        return self.tokenizer.added_ids
 
-    @functools.cached_property
+    @property
     def control_text(self) -> re.Pattern[str] | None:
-        """Finds the text of a control token; None if the tokenizer has none."""
-        specials: list[AddedToken] = [token for token in self.tokenizer.added if token.special and token.text]
-        return re.compile("|".join(re.escape(token.text) for token in specials)) if specials else None
+        """Finds the text of a special token; None if the tokenizer has none."""
+        return self.tokenizer.special_text
 
     def pattern_counts(self) -> dict[str, int]:
         """How many patterns of requests are known, with tools and without; see `Proofs.counts`."""

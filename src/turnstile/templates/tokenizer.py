@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import copy
 import enum
+import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias, assert_never, cast
 
 import msgspec
@@ -20,13 +22,18 @@ import tokenizers
 
 from turnstile.errors import CallerError
 from turnstile.templates.files import ModelFilesError
-from turnstile.tokens import IdRun
+from turnstile.templates.spellings import any_of
+from turnstile.tokens import IdRun, join
 
 _LONG = 4096
 """Characters from which on the library's batch call is the faster one; it also lets other threads run."""
 _SPACE_MARK = "\u2581"
 """How SentencePiece vocabularies write a space."""
 
+_HTML_TAG = re.compile(
+    "</?(?:a|b|blockquote|caption|code|dd|div|dl|dt|em|h[1-6]|hr|i|img|li|ol|p|pre|q|s|span|strong|sub|sup|table|tbody"
+    "|td|tfoot|th|thead|tr|tt|u|ul)>"
+)
 
 FastEncode: TypeAlias = Callable[[str], IdRun]
 """Another tokenizer: a text's ids, special tokens recognised, nothing added. Raises: ValueError where it cannot."""
@@ -123,6 +130,59 @@ class Tokenizer:
     def size(self) -> int:
         """Number of ids, unused ones between them included: one more than the highest."""
         return self._size
+
+    @functools.cached_property
+    def added_ids(self) -> frozenset[int]:
+        """Ids of all added tokens."""
+        return frozenset(self._added_by_id)
+
+    @functools.cached_property
+    def special_text(self) -> re.Pattern[str] | None:
+        """Finds the text of a special token; None if there is none."""
+        return any_of(token.text for token in self.added if token.special)
+
+    @functools.cached_property
+    def control_ids(self) -> frozenset[int]:
+        """Ids of control tokens: those that only a template or the model writes where a client's text stays text."""
+        return frozenset(token.id for token in self.added if _is_control(token))
+
+    @functools.cached_property
+    def control_text(self) -> re.Pattern[str] | None:
+        """Finds the text of a control token; None if there is none."""
+        return any_of(token.text for token in self.added if _is_control(token))
+
+    def encode_as_text(self, text: str) -> Encoded:
+        """The ids of a text with no control token found in it, and the place of each id.
+
+        Raises: CallerError as `encode` does.
+        """
+        encoded = self._twin.encode_with_offsets(text)
+        if self.control_ids.isdisjoint(encoded.ids):
+            return encoded
+        # The vocabulary has the token's text as an ordinary piece too: no part of the text may hold the whole of it.
+        edges = [0, *self._cuts(text), len(text)]
+        parts = [(start, self._twin.encode_with_offsets(text[start:end])) for start, end in itertools.pairwise(edges)]
+        return Encoded(
+            join(part.ids for _, part in parts),
+            tuple((start + at, start + end) for start, part in parts for at, end in part.offsets),
+        )
+
+    def _cuts(self, text: str) -> Iterator[int]:
+        at = 0
+        while self.control_text is not None and (found := self.control_text.search(text, at)) is not None:
+            at = found.start() + 1
+            yield at
+
+    @functools.cached_property
+    def _twin(self) -> Tokenizer:
+        """The same vocabulary, whose control tokens are all special and not looked for."""
+        described = json.loads(self._inner.to_str())
+        for token in described["added_tokens"]:
+            # The library's switch passes over special tokens alone; `<think>` and `<tool_call>` mostly are none.
+            token["special"] = token["id"] in self.control_ids
+        twin = tokenizers.Tokenizer.from_str(json.dumps(described))
+        twin.encode_special_tokens = True
+        return Tokenizer(twin, self._sha256)
 
     def encode(self, text: str) -> IdRun:
         """The ids of a text, special tokens recognised, nothing added.
@@ -234,6 +294,12 @@ class Tokenizer:
                 return text.replace(" ", _SPACE_MARK)
             case _:
                 assert_never(self._spelling)
+
+
+def _is_control(token: AddedToken) -> bool:
+    """A token of one character cannot be written otherwise; blanks and tags of HTML are ordinary text (Gemma)."""
+    is_ordinary = not token.text.replace(_SPACE_MARK, " ").strip() or _HTML_TAG.fullmatch(token.text) is not None
+    return len(token.text) > 1 and (token.special or not is_ordinary)
 
 
 def _half_a_pair(text: str) -> CallerError:

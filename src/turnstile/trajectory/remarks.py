@@ -1,7 +1,8 @@
 """What is known of calls beyond the format's own fields, for `extra`: nothing that happened goes unsaid.
 
 Keys: `turnstile.calls` (call id -> facts), `turnstile.running`, `turnstile.refused`, `turnstile.rejected`,
-`turnstile.metadata`, `turnstile.retention`. docs/reference/trajectory.md lists what stands in each.
+`turnstile.metadata`, `turnstile.retention`, `turnstile.literal_specials`. docs/reference/trajectory.md lists what
+stands in each.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import assert_never
 
 import orjson
 
-from turnstile.generation import Cut, Forked, Rerendered, Root, Spliced
+from turnstile.generation import Cut, Forked, LiteralSpecials, Rerendered, Root, Spliced
 from turnstile.history.forest import Forest
 from turnstile.trajectory.fates import CallLine, Fates
 from turnstile.trajectory.format import stamp
@@ -34,6 +35,7 @@ def extra_of(forest: Forest, fates: Fates, nearest: Mapping[str, Nearest]) -> Js
         "turnstile.rejected": [{"at": stamp(late.at), "reason": late.reason} for late in forest.rejected],
         "turnstile.metadata": _metadata(forest),
         "turnstile.retention": None if forest.opened is None else forest.opened.retention.value,
+        "turnstile.literal_specials": _literal_specials(forest),
     }
     return _said(**found)
 
@@ -49,6 +51,12 @@ def _metadata(forest: Forest) -> JsonObject:
     opened = orjson.loads(forest.opened.metadata) if forest.opened else None
     finished = orjson.loads(forest.finished.metadata) if forest.finished else None
     return _said(opened=opened, finished=finished)
+
+
+def _literal_specials(forest: Forest) -> list[str]:
+    """The settings under which prompts were rendered, in order of use; nothing if it was the engines' own alone."""
+    found = list(dict.fromkeys(head.literal_specials for head in forest.heads.values()))
+    return [] if found == [LiteralSpecials.AS_ENGINE] else [each.value for each in found]
 
 
 def _left_behind(fates: Fates, nearest: Mapping[str, Nearest]) -> Mapping[str, str]:
