@@ -61,6 +61,18 @@ def test_macros_that_call_themselves_without_end_are_stopped() -> None:
         render("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}")
 
 
+def test_items_of_a_mapping_are_found_as_jinja_finds_them_behind_its_own_attributes() -> None:
+    source = "{{ m.role }},{{ m.items is callable }},{{ m.gone is defined }},{{ m.__class__ is defined }}"
+    fields = {"role": "user", "items": "mine", "__class__": "mine"}
+    assert render(source, m=fields) == SandboxedEnvironment().from_string(source).render(m=fields)
+    assert render("{{ m.role }},{{ m.items is callable }}", m=fields) == "user,True"
+
+
+def test_a_text_that_an_operator_makes_is_bounded() -> None:
+    with pytest.raises(SecurityError, match="characters"):
+        render("{{ (a + a) | length }}", a="x" * (sandbox.MAX_SIZE // 2 + 1))
+
+
 def test_counting_steps_changes_no_text() -> None:
     source = (
         "{% macro m(a) %}<{{ a }}{% if caller %}{{ caller() }}{% endif %}>{% endmacro %}"

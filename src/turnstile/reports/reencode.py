@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -33,8 +34,7 @@ class Reencoder:
         self._kept_characters = kept_characters
         self._tokenizer = served.tokenizer
         cuts = [re.escape(token.text) for token in cut_tokens(served)]
-        # A piece begins with a stop token: what stands before an added token never decides what it becomes.
-        self._cut = re.compile(f"(?={'|'.join(cuts)})") if cuts else None
+        self._cut = re.compile("|".join(cuts)) if cuts else None
         self._known: OrderedDict[str, IdRun] = OrderedDict()
         self._characters = 0
 
@@ -45,8 +45,9 @@ class Reencoder:
 
     def encode(self, text: str) -> IdRun:
         """The ids of a text, the same that the tokenizer gives for it as a whole. Raises: CallerError as that does."""
-        pieces = self._cut.split(text) if self._cut else [text]
-        return join([self._piece(piece) for piece in pieces])
+        # A piece begins with a stop token: what stands before an added token never decides what it becomes.
+        cuts = [found.start() for found in self._cut.finditer(text)] if self._cut else []
+        return join([self._piece(text[start:end]) for start, end in itertools.pairwise((0, *cuts, len(text)))])
 
     def _piece(self, piece: str) -> IdRun:
         if (known := self._known.get(piece)) is not None:

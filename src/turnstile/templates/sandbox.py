@@ -37,14 +37,29 @@ _MUTATORS = frozenset(
 )
 
 
+_OF_MAPPINGS = frozenset(dir(dict))
+
+
 class _Bounded(SandboxedEnvironment):
     """A sandbox whose operators and calls make nothing huge."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
+    def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - Jinja2's signature
+        """What `obj.attribute` is; Jinja2 finds a mapping's item by the error that there is no such attribute."""
+        if type(obj) is dict and attribute not in _OF_MAPPINGS:
+            fields = cast("dict[str, Any]", obj)
+            if attribute in fields:
+                return fields[attribute]
+        return super().getattr(obj, attribute)
+
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401 - Jinja2's signature
         """Refuse an operation whose result would be huge, else do it."""
         match operator:
+            case "+" if type(left) is str and type(right) is str:
+                # Nearly all that templates do, told without a call.
+                _refuse_size(len(left) + len(right))
+                return left + right
             case "+":
                 _refuse_size(_length(left) + _length(right))
             case "*":
