@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 
+from turnstile.conversation import CallKind
 from turnstile.generation import (
     BridgeKind,
     Draw,
@@ -85,3 +86,17 @@ def test_a_parent_whose_end_was_cut_off_on_the_way_is_no_parent(journal):
     second = journal.turn("b", [3, 4], [], first, cut=1, history=Forked(ForkReason.STOP_MISMATCH))
     journal.turn("c", [5], [60, 2], second, cut=1, history=Forked(ForkReason.CONTINUED))
     assert [call.parent for call in assemble(journal.forest()).calls] == [None, None, None]
+
+
+def test_a_harnesss_own_call_is_auxiliary_with_its_purpose_until_nobody_took_its_answer(journal):
+    journal.start("a", ROOT, kind=CallKind.AUXILIARY, purpose="title")
+    journal.commit("a", journal.choice("a", [30, 2]))
+    journal.turn("b", [*ROOT, 7], [60, 2])
+    journal.start("c", [*ROOT, 8], kind=CallKind.AUXILIARY, purpose="quota")
+    journal.commit("c", journal.choice("c", [60, 2]))
+    journal.undelivered("c")
+    assert [(call.kind, call.kind_reason) for call in assemble(journal.forest()).calls] == [
+        ("auxiliary", "title"),
+        ("agent", None),
+        ("discarded", "client_gone"),
+    ]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from turnstile.conversation import CallKind
 from turnstile.generation import Forked, NodeRef
 from turnstile.reasons import DiscardReason, ForkReason, IncompleteReason
 from turnstile.trajectory.fates import Fates
@@ -67,3 +68,30 @@ def test_the_word_for_a_discard_is_the_journals(journal):
     journal.turn("a", ROOT, [30, 2])
     journal.undelivered("a")
     assert Fates(journal.forest()).discarded == {NodeRef("a"): DiscardReason.CLIENT_GONE}
+
+
+def test_an_auxiliary_answer_never_costs_the_turns_before_it_their_sequence(journal):
+    first = journal.turn("a", ROOT, [30, 2])
+    journal.start("b", [3, 50, 20], first, kind=CallKind.AUXILIARY, purpose="compaction")
+    journal.commit("b", journal.choice("b", [60, 2]))
+    fates = Fates(journal.forest())
+    assert [str(leaf.ref) for leaf in fates.leaves] == ["a", "b"]
+    assert fates.owners == {NodeRef("a"): 0, NodeRef("b"): 1}
+
+
+def test_turns_belong_to_a_sequence_that_goes_on_with_turns(journal):
+    first = journal.turn("a", ROOT, [30, 2])
+    journal.start("b", [3, 50, 20], first, kind=CallKind.AUXILIARY)
+    journal.commit("b", journal.choice("b", [60, 2]))
+    journal.turn("c", [3, 51, 20], [70, 2], first)
+    fates = Fates(journal.forest())
+    assert [str(leaf.ref) for leaf in fates.leaves] == ["b", "c"]
+    assert fates.owners == {NodeRef("a"): 1, NodeRef("b"): 0, NodeRef("c"): 1}
+
+
+def test_an_auxiliary_call_that_goes_on_is_one_sequence(journal):
+    journal.start("a", ROOT, kind=CallKind.AUXILIARY)
+    (first,) = journal.commit("a", journal.choice("a", [30, 2]))
+    journal.start("b", [3, 50, 20], first, kind=CallKind.AUXILIARY)
+    journal.commit("b", journal.choice("b", [60, 2]))
+    assert leaves(journal) == ["b"]

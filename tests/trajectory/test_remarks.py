@@ -51,3 +51,9 @@ def test_requests_that_were_never_planned_and_calls_after_the_end_are_listed(jou
         {"at": "2026-12-01T00:00:01.000000Z", "reason": "refused", "problem": "no messages", "status": 400}
     ]
     assert found["turnstile.rejected"] == [{"at": "2026-12-01T00:00:03.000000Z", "reason": "closed"}]
+
+
+def test_who_called_a_sub_agent_is_told(journal):
+    journal.start("a", ROOT, agent_name="ses_2", parent_agent="ses_1")
+    journal.commit("a", journal.choice("a", [30, 2]))
+    assert extra(journal)["turnstile.calls"] == {"a": {"parent_agent": "ses_1"}}

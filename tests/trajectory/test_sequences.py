@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from turnstile.conversation import CallKind
 from turnstile.generation import Finish, Forked
 from turnstile.reasons import ForkReason
 from turnstile.tokens import SegmentKind
@@ -74,6 +75,18 @@ def test_an_answer_that_was_broken_off_is_not_trained_but_one_that_reached_its_l
     fates = Fates(journal.forest())
     *_, last = segments_of(path_pieces(fates.leaves[0]), 0, fates)
     assert (last.kind, last.trainable, last.mask_reason) == (SegmentKind.SAMPLED, reason is None, reason)
+
+
+def test_an_auxiliary_answer_is_masked_for_what_it_is_whatever_else_is_wrong_with_it(journal):
+    first = journal.turn("a", ROOT, [30, 2])
+    journal.start("b", [3, 50, 20], first, kind=CallKind.AUXILIARY)
+    journal.commit("b", journal.choice("b", [60, 61], finish=Finish.ABORT))
+    fates = Fates(journal.forest())
+    masks = [
+        [part.mask_reason for part in segments_of(path_pieces(leaf), at, fates) if part.kind == "sampled"]
+        for at, leaf in enumerate(fates.leaves)
+    ]
+    assert masks == [[None], ["owned_by_other_sequence", "auxiliary"]]
 
 
 def test_the_policy_version_stands_at_the_tokens_that_it_drew(journal):
