@@ -60,15 +60,22 @@ def test_where_nothing_answers_the_error_says_so_in_a_dialects_shape(room: Any, 
         ("/r/x/v1/responses/compact", "/v1/responses/compact"),
         ("/r/x/v1/completions", "/v1/completions"),
         ("/r/x/embeddings", "/embeddings"),
-        ("/r/x/v1beta/models/gemini:generateContent", "/v1beta/models/gemini:generateContent"),
     ],
 )
 def test_a_dialect_that_is_not_served_is_named_with_the_one_that_is(room: Any, path: str, named: str) -> None:
     answer = ask(room, "POST", path)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
     assert answer.json()["error"]["message"] == (
-        f"`{named}` is not served in this version. Use /v1/chat/completions or /v1/responses."
+        f"`{named}` is not served in this version. "
+        "Use /v1/chat/completions, /v1/responses, /v1/messages or /v1beta/models/MODEL:generateContent."
     )
+
+
+def test_what_else_google_does_with_models_is_refused_in_googles_shape(room: Any) -> None:
+    answer = ask(room, "POST", "/r/x/v1beta/models/m:embedContent")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["status"]) == (404, 404, "NOT_FOUND")
+    assert error["message"].startswith("`/v1beta/models/m:embedContent` is not served in this version.")
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from starlette.requests import Request
 
 from turnstile.errors import CallerError
-from turnstile.server.keys import Keys, mint_agent_key, presented_key, rollout_named_by, wrong_agent_key
+from turnstile.server.keys import Keys, agent_headers, mint_agent_key, presented_key, rollout_named_by, wrong_agent_key
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,16 @@ def test_a_minted_key_names_its_rollout_and_no_two_are_equal(name: str) -> None:
 )
 def test_a_key_of_another_form_names_what_it_can(key: str, name: str) -> None:
     assert rollout_named_by(key) == name
+
+
+def test_an_agents_key_may_stand_in_the_address() -> None:
+    def of(query: bytes, *headers: tuple[bytes, bytes]) -> str:
+        scope = {"type": "http", "query_string": query, "headers": list(headers)}
+        return presented_key(agent_headers(Request(scope)))
+
+    assert of(b"key=ts_r_x&alt=sse") == "ts_r_x"
+    assert of(b"alt=sse", (b"x-goog-api-key", b"k")) == "k"
+    assert of(b"", (b"authorization", b"Bearer b")) == "b"
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,10 @@ def request_id(head: AnswerHead) -> str:
     return f"req_{head.call_id}"
 
 
+class Severed(msgspec.Struct, frozen=True):
+    """The connection is to break off where it is: the dialect's clients take any proper end for a whole answer."""
+
+
 class Encoder(Protocol):
     """Writes one answer. Calls come in this order: feed ... feed, then finish or fail, once."""
 
@@ -46,7 +50,7 @@ class Encoder(Protocol):
         """The last bytes; they leave only after the turn is durable."""
         ...
 
-    def fail(self, error: TurnstileError) -> bytes:
+    def fail(self, error: TurnstileError) -> bytes | Severed:
         """The dialect's error event, for a body whose first bytes have left; never a clean end."""
         ...
 
@@ -63,6 +67,8 @@ class WireRequest(msgspec.Struct, frozen=True):
     """Names in lower case."""
     path: str = ""
     """The part behind the rollout, such as `/v1/chat/completions`."""
+    query: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    """What stands behind the path, decoded."""
 
 
 class Decoded(msgspec.Struct, frozen=True):
@@ -85,7 +91,7 @@ class TokenCounter(Protocol):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Where it answers, behind the rollout's base URL."""
+        """Where it answers, behind the rollout's base URL; `{model}` stands for any model's name."""
         ...
 
     def decode(self, request: WireRequest) -> CountQuestion:
@@ -110,7 +116,7 @@ class Dialect(Protocol):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Where it answers, behind the rollout's base URL."""
+        """Where it answers, behind the rollout's base URL; `{model}` stands for any model's name."""
         ...
 
     def decode(self, request: WireRequest) -> Decoded:

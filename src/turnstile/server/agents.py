@@ -30,7 +30,7 @@ from turnstile.exchange.world import World
 from turnstile.generation import history_header
 from turnstile.history.digest import body_digest
 from turnstile.journal import AnswerUndelivered
-from turnstile.protocols.base import AnswerHead, Decoded, Dialect, Encoder, WireRequest, request_id
+from turnstile.protocols.base import AnswerHead, Decoded, Dialect, Encoder, Severed, WireRequest, request_id
 from turnstile.protocols.models import check_model
 from turnstile.protocols.quirks import apply
 from turnstile.reasons import DiscardReason
@@ -94,7 +94,7 @@ class Desk:
         self, request: Request, dialect: Dialect, rollout: OpenRollout, path: str
     ) -> tuple[Decoded, str, Found]:
         body = await read_body(request, self._limits.max_body_bytes)
-        decoded = dialect.decode(WireRequest(body, dict(request.headers), path))
+        decoded = dialect.decode(WireRequest(body, dict(request.headers), path, dict(request.query_params)))
         check_model((self.world.served.model,), decoded.call.model)
         if rollout.closing:
             raise await self.rollouts.reject(rollout, "rollout_closed")
@@ -156,7 +156,7 @@ class Desk:
             case Answer() as answer:
                 await line.end(flight, encoder.media_type, encoder.finish(answer))
             case TurnstileError() as error if line.open:
-                await line.end(flight, encoder.media_type, encoder.fail(error))
+                await line.break_off(flight, encoder.media_type, encoder.fail(error))
             case TurnstileError() as error:
                 await line.refuse(dialect, error, flight)
             case None:
@@ -249,6 +249,14 @@ class Line:
         await self._start(200, media_type, _headers(flight))
         await self._put({"type": "http.response.body", "body": piece, "more_body": False})
         self.ended = True
+
+    async def break_off(self, flight: Flight, media_type: str, ending: bytes | Severed) -> None:
+        """End an answer that failed, as its dialect does: with an error event, or by no end at all.
+
+        A body that is left without an end makes the server close the connection in the middle of it.
+        """
+        if not isinstance(ending, Severed):
+            await self.end(flight, media_type, ending)
 
     async def refuse(self, dialect: Dialect, error: TurnstileError, flight: Flight | None = None) -> None:
         """Answer with an error, before anything else has left."""

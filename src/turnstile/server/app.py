@@ -22,11 +22,12 @@ from turnstile.exchange.world import World
 from turnstile.protocols import COUNTERS, DIALECTS
 from turnstile.protocols.anthropic_models import anthropic_model_body, anthropic_models_body, is_anthropic_client
 from turnstile.protocols.base import Dialect
+from turnstile.protocols.gemini_models import gemini_model_body, gemini_models_body
 from turnstile.protocols.models import model_body, models_body
 from turnstile.server.agents import Desk, Limits, Line, request_headers
 from turnstile.server.counting import Counting
-from turnstile.server.dialects import dialect_of
-from turnstile.server.keys import Keys, presented_key, rollout_named_by, wrong_agent_key
+from turnstile.server.dialects import address_of, dialect_of, route_of, speaks_gemini
+from turnstile.server.keys import Keys, agent_headers, presented_key, rollout_named_by, wrong_agent_key
 from turnstile.server.metrics import Metrics
 from turnstile.server.operators import Archive, Operators
 from turnstile.server.policy import Policy
@@ -64,7 +65,8 @@ class _Gate:
 
     async def rollout(self, request: Request) -> OpenRollout:
         """Raises: CallerError 401 or 404."""
-        key = presented_key(request.headers)
+        headers = agent_headers(request)
+        key = presented_key(headers)
         rollout_id = request.path_params.get("rollout_id") or rollout_named_by(key)
         if not rollout_id:
             raise CallerError(
@@ -79,7 +81,7 @@ class _Gate:
             rollout = await self._rollouts.get(rollout_id)
         except CallerError:
             raise wrong_agent_key() from None
-        self._keys.check_agent(request.headers, rollout)
+        self._keys.check_agent(headers, rollout)
         return rollout
 
     async def known(self, request: Request) -> OpenRollout | None:
@@ -89,7 +91,7 @@ class _Gate:
         """
         if self._keys.required:
             return await self.rollout(request)
-        rollout_id = request.path_params.get("rollout_id") or rollout_named_by(presented_key(request.headers))
+        rollout_id = request.path_params.get("rollout_id") or rollout_named_by(presented_key(agent_headers(request)))
         try:
             return await self._rollouts.get(rollout_id) if rollout_id else None
         except CallerError:
@@ -120,7 +122,7 @@ class _AgentRoute:
             await Line(send, "").refuse(self._dialect, error)
             return
         desk: Desk = scope["state"]["desk"]
-        await desk.serve(request, send, self._dialect, rollout, self._path)
+        await desk.serve(request, send, self._dialect, rollout, address_of(self._path, request))
 
 
 class _Desktop:
@@ -158,14 +160,25 @@ class _Desktop:
     async def models(self, request: Request) -> Response:
         """GET /v1/models."""
         await self._gate.admit(request)
-        body_of = anthropic_models_body if is_anthropic_client(request.headers) else models_body
-        return Response(body_of((self._world.served.model,)), media_type="application/json")
+        served = (self._world.served.model,)
+        if is_anthropic_client(request.headers):
+            body = anthropic_models_body(served)
+        elif speaks_gemini(request.url.path, request.headers):
+            body = gemini_models_body(served)
+        else:
+            body = models_body(served)
+        return Response(body, media_type="application/json")
 
     async def model(self, request: Request) -> Response:
         """GET /v1/models/NAME."""
         await self._gate.admit(request)
-        body_of = anthropic_model_body if is_anthropic_client(request.headers) else model_body
-        body = body_of((self._world.served.model,), request.path_params["model"])
+        served, name = (self._world.served.model,), request.path_params["model"]
+        if is_anthropic_client(request.headers):
+            body = anthropic_model_body(served, name)
+        elif speaks_gemini(request.url.path, request.headers):
+            body = gemini_model_body(served, name)
+        else:
+            body = model_body(served, name)
         return Response(body, media_type="application/json")
 
 
@@ -218,7 +231,7 @@ _BASES = ("/r/{rollout_id}", "")
 
 def _count_routes(counting: Counting) -> list[Route]:
     return [
-        Route(f"{base}{path}", counting.of(counter, path), methods=["POST"])
+        Route(f"{base}{route_of(path)}", counting.of(counter, path), methods=["POST"])
         for base in _BASES
         for counter in COUNTERS
         for path in counter.paths
@@ -228,11 +241,13 @@ def _count_routes(counting: Counting) -> list[Route]:
 def _agent_routes(desktop: _Desktop, gate: _Gate) -> list[Route]:
     routes: list[Route] = []
     for base in _BASES:
-        routes.append(Route(f"{base}/v1/models", desktop.models, methods=["GET"]))
-        routes.append(Route(f"{base}/v1/models/{{model:path}}", desktop.model, methods=["GET"]))
+        for version in ("/v1", "/v1beta"):
+            routes.append(Route(f"{base}{version}/models", desktop.models, methods=["GET"]))
+            routes.append(Route(f"{base}{version}/models/{{model:path}}", desktop.model, methods=["GET"]))
         for dialect in DIALECTS:
             routes += [
-                Route(f"{base}{path}", _AgentRoute(dialect, path, gate), methods=["POST"]) for path in dialect.paths
+                Route(f"{base}{route_of(path)}", _AgentRoute(dialect, path, gate), methods=["POST"])
+                for path in dialect.paths
             ]
     return routes
 
@@ -246,7 +261,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
 _NOT_SERVED = re.compile(
     r"(?:/r/[^/]+)?(?P<path>(?:/v1)?/(?:responses/\w+|completions|embeddings)|/v1(?:beta)?/models/[^/]+:\w+)(?:/.*)?"
 )
-"""Paths of dialects that agents speak and Turnstile does not yet: OpenAI's others and Gemini's."""
+"""Paths of dialects that agents speak and Turnstile does not: others of OpenAI's and Google's."""
 
 
 async def _no_route(request: Request, _: Exception) -> Response:
@@ -256,7 +271,8 @@ async def _no_route(request: Request, _: Exception) -> Response:
         "Use /r/ROLLOUT_ID/v1/... for agents and /rollouts for their runner",
     )
     if request.method == "POST" and (found := _NOT_SERVED.fullmatch(path)):
-        problem, remedy = f"`{found['path']}` is not served in this version", "Use /v1/chat/completions or /v1/responses"
+        problem = f"`{found['path']}` is not served in this version"
+        remedy = "Use /v1/chat/completions, /v1/responses, /v1/messages or /v1beta/models/MODEL:generateContent"
     error = CallerError(problem, remedy, code="not_found", status=404)
     return await _refuse(request, error)
 

@@ -16,6 +16,7 @@ from turnstile.protocols.base import TokenCounter, WireRequest
 from turnstile.protocols.models import check_model
 from turnstile.protocols.quirks import apply
 from turnstile.server.agents import read_body
+from turnstile.server.dialects import address_of
 
 FindRollout = Callable[[Request], Awaitable[OpenRollout | None]]
 
@@ -38,7 +39,9 @@ class Counting:
         async def count(request: Request) -> Response:
             rollout = await self._find(request)
             body = await read_body(request, self._max_body_bytes)
-            question = counter.decode(WireRequest(body, dict(request.headers), path))
+            question = counter.decode(
+                WireRequest(body, dict(request.headers), address_of(path, request), dict(request.query_params))
+            )
             check_model((self._world.served.model,), question.call.model)
             forest, opened = self._held(rollout)
             call = apply(self._world.quirks, question.call, request.headers)

@@ -7,6 +7,8 @@ import re
 import secrets
 from collections.abc import Mapping
 
+from starlette.requests import Request
+
 from turnstile.errors import CallerError
 from turnstile.exchange.rollouts import OpenRollout
 
@@ -31,6 +33,15 @@ def presented_key(headers: Mapping[str, str]) -> str:
     if scheme.lower() == "bearer" and bearer.strip():
         return bearer.strip()
     return headers.get("x-api-key", "") or headers.get("x-goog-api-key", "")
+
+
+def agent_headers(request: Request) -> Mapping[str, str]:
+    """An agent's headers, with the key that stands in its address put among them.
+
+    Source: Google's API takes `?key=` beside `x-goog-api-key`.
+    """
+    key = request.query_params.get("key", "")
+    return {**request.headers, "x-goog-api-key": key} if key else request.headers
 
 
 class Keys:
