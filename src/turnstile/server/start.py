@@ -188,7 +188,7 @@ async def _assemble(
         quirks=local.quirks,
         accelerated=chosen,
     )
-    await shelf.put(journal, served, files, settings.answer_format)
+    await shelf.put(journal, running_on, files, settings.answer_format)
     rollouts = Rollouts(journal, reader, _now, Retention(settings.retention))
     app = build_app(world, rollouts, Archive(reader, shelf, watch), policy, settings)
     notices = (*_notices(settings, certificate, unchecked), *chosen.refused)
