@@ -6,7 +6,15 @@ import pytest
 from starlette.requests import Request
 
 from turnstile.errors import CallerError
-from turnstile.server.keys import Keys, agent_headers, mint_agent_key, presented_key, rollout_named_by, wrong_agent_key
+from turnstile.server.keys import (
+    Keys,
+    agent_headers,
+    mint_agent_key,
+    named_rollout,
+    presented_key,
+    rollout_named_by,
+    wrong_agent_key,
+)
 
 
 @pytest.mark.parametrize(
@@ -69,3 +77,20 @@ def test_without_an_operators_key_nothing_is_asked_for() -> None:
 def test_the_answer_to_a_wrong_key_does_not_say_whether_the_rollout_exists() -> None:
     assert str(wrong_agent_key()) == str(wrong_agent_key())
     assert "exist" not in str(wrong_agent_key())
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "named"),
+    [
+        ("/r/a/v1/messages", "ts_b_x", "a"),
+        ("/r/a", "", "a"),
+        ("/v1/messages", "ts_b_x", "b"),
+        ("/v1/messages", "sk-1", ""),
+        ("/r/a\r\nx-evil: 1/v1/messages", "", ""),
+        ("/rollouts/a", "", ""),
+    ],
+)
+def test_a_request_names_its_rollout_by_its_address_before_its_key(path: str, key: str, named: str) -> None:
+    headers = [(b"x-api-key", key.encode())]
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
+    assert named_rollout(Request({**scope, "server": ("h", 80), "scheme": "http"})) == named

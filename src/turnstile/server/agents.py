@@ -267,8 +267,8 @@ class Line:
     async def _start(self, status: int, media_type: str, more: Mapping[str, str]) -> None:
         if self.open:
             return
-        headers = {"content-type": media_type, "x-turnstile-rollout": self._rollout_id, **more}
-        headers |= request_headers(self.request_id)
+        headers = {"content-type": media_type, **more}
+        headers |= request_headers(self._rollout_id, self.request_id)
         if status == 503:
             headers["retry-after"] = "1"
         packed = [(name.encode(), value.encode()) for name, value in headers.items()]
@@ -279,10 +279,14 @@ class Line:
         await self._send(message)
 
 
-def request_headers(named: str = "") -> dict[str, str]:
-    """A request's id as Anthropic's clients look for it, and as OpenAI's do; a fresh one if none is given."""
+def request_headers(rollout_id: str, named: str = "") -> dict[str, str]:
+    """What every answer to an agent says: the rollout, if it is known, and the request's id.
+
+    The id is there as Anthropic's clients look for it and as OpenAI's do; a fresh one if none is given.
+    """
     request = named or f"req_{secrets.token_hex(12)}"
-    return {"request-id": request, "x-request-id": request}
+    rollout = {"x-turnstile-rollout": rollout_id} if rollout_id else {}
+    return {**rollout, "request-id": request, "x-request-id": request}
 
 
 def _headers(flight: Flight) -> dict[str, str]:

@@ -27,7 +27,7 @@ from turnstile.protocols.models import model_body, models_body
 from turnstile.server.agents import Desk, Limits, Line, request_headers
 from turnstile.server.counting import Counting
 from turnstile.server.dialects import address_of, dialect_of, route_of, speaks_gemini
-from turnstile.server.keys import Keys, agent_headers, presented_key, rollout_named_by, wrong_agent_key
+from turnstile.server.keys import Keys, agent_headers, named_rollout, presented_key, rollout_named_by, wrong_agent_key
 from turnstile.server.metrics import Metrics
 from turnstile.server.operators import Archive, Operators
 from turnstile.server.policy import Policy
@@ -119,7 +119,7 @@ class _AgentRoute:
         try:
             rollout = await self._gate.rollout(request)
         except TurnstileError as error:
-            await Line(send, "").refuse(self._dialect, error)
+            await Line(send, named_rollout(request)).refuse(self._dialect, error)
             return
         desk: Desk = scope["state"]["desk"]
         await desk.serve(request, send, self._dialect, rollout, address_of(self._path, request))
@@ -167,7 +167,7 @@ class _Desktop:
             body = gemini_models_body(served)
         else:
             body = models_body(served)
-        return Response(body, media_type="application/json")
+        return Response(body, media_type="application/json", headers=request_headers(named_rollout(request)))
 
     async def model(self, request: Request) -> Response:
         """GET /v1/models/NAME."""
@@ -179,7 +179,7 @@ class _Desktop:
             body = gemini_model_body(served, name)
         else:
             body = model_body(served, name)
-        return Response(body, media_type="application/json")
+        return Response(body, media_type="application/json", headers=request_headers(named_rollout(request)))
 
 
 def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy, settings: Settings) -> Starlette:
@@ -255,7 +255,8 @@ def _agent_routes(desktop: _Desktop, gate: _Gate) -> list[Route]:
 async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, TurnstileError)
     body = dialect_of(request.url.path, request.headers).refuse(error)
-    return Response(body, status_code=error.status, media_type="application/json", headers=request_headers())
+    headers = request_headers(named_rollout(request))
+    return Response(body, status_code=error.status, media_type="application/json", headers=headers)
 
 
 _NOT_SERVED = re.compile(

@@ -15,8 +15,9 @@ from turnstile.journal import RolloutOpened
 from turnstile.protocols.base import TokenCounter, WireRequest
 from turnstile.protocols.models import check_model
 from turnstile.protocols.quirks import apply
-from turnstile.server.agents import read_body
+from turnstile.server.agents import read_body, request_headers
 from turnstile.server.dialects import address_of
+from turnstile.server.keys import named_rollout
 
 FindRollout = Callable[[Request], Awaitable[OpenRollout | None]]
 
@@ -47,7 +48,7 @@ class Counting:
             call = apply(self._world.quirks, question.call, request.headers)
             planned = await prompt_for(self._world, forest, opened, call)
             length = len(planned.prompt.held_T) + len(planned.prompt.added_A)
-            headers = {} if rollout is None else {"x-turnstile-rollout": rollout.opened.rollout_id}
+            headers = request_headers(named_rollout(request))
             return Response(question.body_of(length), media_type="application/json", headers=headers)
 
         return count

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from starlette.requests import Request
 
 from turnstile.errors import CallerError
-from turnstile.exchange.rollouts import OpenRollout
+from turnstile.exchange.rollouts import ROLLOUT_ID, OpenRollout
 
 _AGENT_KEY = re.compile(r"ts_(?P<rollout>[A-Za-z0-9][A-Za-z0-9._-]{0,127}?)_(?P<secret>[0-9a-f]{32})")
+_IN_PATH = re.compile(r"/r/(?P<rollout>[^/]+)(?:/|$)")
 _NAMED_KEY = re.compile(r"ts_(?P<rollout>[A-Za-z0-9][A-Za-z0-9._-]{0,127})_[^_]*")
 
 
@@ -42,6 +43,16 @@ def agent_headers(request: Request) -> Mapping[str, str]:
     """
     key = request.query_params.get("key", "")
     return {**request.headers, "x-goog-api-key": key} if key else request.headers
+
+
+def named_rollout(request: Request) -> str:
+    """The rollout that a request names by its address or its agent's key; empty if none. It need not exist.
+
+    It may go into a header of the answer: nothing that is no rollout's id is given back.
+    """
+    in_path = _IN_PATH.match(request.url.path)
+    named = in_path["rollout"] if in_path else rollout_named_by(presented_key(agent_headers(request)))
+    return named if ROLLOUT_ID.fullmatch(named) else ""
 
 
 class Keys:
