@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from turnstile.conversation import Image, Message, Role, Text
+from turnstile.conversation import Ending, Image, Message, Role, Text
 from turnstile.generation import Forked, Root
 from turnstile.reasons import ForkReason, IncompleteReason, RootReason
+from turnstile.tokens import IdRun, LogprobRun
 
 NOTHING_NOTED: list[str] = []
 
@@ -279,3 +280,12 @@ def test_the_same_image_under_another_declared_kind_is_the_same_message(dialogue
     parent = dialogue.ref
     dialogue.edit(0, parts=(Text("lo"), Text("ok"), Image(SHOT.sha256, "image/jpeg"))).user("on")
     assert dialogue.found()[:3] == (parent, 2, None)
+
+
+def test_an_answer_that_was_continued_by_nothing_goes_on_plainly(dialogue):
+    dialogue.user("count").sampled("one")
+    first = dialogue.ref
+    dialogue.ending = Ending.CONTINUE
+    dialogue.sampled(ids_S=IdRun(), logprobs_S=LogprobRun())
+    dialogue.ending = Ending.ANSWER
+    assert dialogue.back_to(2).user("on").found() == (first, 2, None, NOTHING_NOTED)

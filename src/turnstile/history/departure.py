@@ -99,7 +99,9 @@ def departure(request: Request) -> Root | Forked | None:
 
 def _is_plain(request: Request, parent: Node) -> bool:
     new_M = request.spoken_M[request.covered_M :]
-    if not parent.children:
+    # A child of the same messages went on writing the answer and added nothing to it.
+    children = [child for child in parent.children if child.key != parent.key]
+    if not children:
         return _next_answer(request, request.covered_M) is None
     contents = [weak(message) for message in new_M]
     return any(
