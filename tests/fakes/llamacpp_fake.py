@@ -54,6 +54,9 @@ class Fault(enum.Enum):
     HTML = enum.auto()
     """A page of some other server, with status 200."""
     ERROR_500 = enum.auto()
+    BUSY_429 = enum.auto()
+    ERROR_BODY = enum.auto()
+    """An error with status 200, as a stream has it whose head has left."""
     LOADING_503 = enum.auto()
     MISSING_FIELD = enum.auto()
     WRONG_COUNT = enum.auto()
@@ -75,6 +78,13 @@ class Fault(enum.Enum):
     UNKNOWN_STOP = enum.auto()
     SLOW = enum.auto()
     """Good, after `slow_s`."""
+
+
+_REFUSALS: dict[Fault | None, tuple[int, str, str]] = {
+    Fault.ERROR_500: (500, "the backend fell over", "server_error"),
+    Fault.BUSY_429: (429, "too many requests", "rate_limit_error"),
+    Fault.LOADING_503: (503, "Loading model", "unavailable_error"),
+}
 
 
 @dataclass
@@ -258,10 +268,11 @@ class LlamaFake:
             return web.Response()
         if fault is Fault.SLOW:
             await asyncio.sleep(self.slow_s)
-        if fault is Fault.ERROR_500:
-            return _error(500, "the backend fell over", "server_error")
-        if fault is Fault.LOADING_503:
-            return _error(503, "Loading model", "unavailable_error")
+        if fault in _REFUSALS:
+            return _error(*_REFUSALS[fault])
+        if fault is Fault.ERROR_BODY:
+            broken = {"code": 500, "message": "the backend fell over", "type": "server_error"}
+            return web.json_response({"error": broken})
         prompt: list[int] = body["prompt"]
         if not prompt:
             return _error(400, '"prompt" must not be empty', "invalid_request_error")

@@ -104,6 +104,13 @@ def test_a_call_that_runs_when_its_rollout_is_closed_is_given_up_and_its_client_
     assert (agent.summary["status"], agent.summary["failed_calls"]) == ("aborted", {"client_gone": 1})
 
 
+def test_a_client_that_is_told_that_the_engine_is_busy_is_told_when_to_come_back(room: Any, fakes: Any) -> None:
+    agent = room.agent()
+    room.fake.faults.append(fakes.Fault.BUSY_429)
+    said = agent.say("Hi")
+    assert (said.status, said.error["type"], said.headers["retry-after"]) == (429, "rate_limit_error", "1")
+
+
 def test_n_choices_of_which_one_fails_are_no_turn(room: Any, fakes: Any) -> None:
     agent = room.agent()
     room.fake.faults.append(fakes.Fault.ERROR_500)

@@ -269,7 +269,8 @@ class Line:
             return
         headers = {"content-type": media_type, **more}
         headers |= request_headers(self._rollout_id, self.request_id)
-        if status == 503:
+        if status in (429, 503):
+            # Codex gives up at once on a 429 that does not say when to come back.
             headers["retry-after"] = "1"
         packed = [(name.encode(), value.encode()) for name, value in headers.items()]
         await self._put({"type": "http.response.start", "status": status, "headers": packed})
