@@ -1,0 +1,366 @@
+"""The harnesses: where each comes from, how it is started, and how its tools are called.
+
+To add one: a `Harness` in `HARNESSES`. Nothing else knows a harness by name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from played import Hands, ToolUse
+
+AGENTS = Path(__file__).parent / "agents"
+TASK = "Fix the bug in calc.py so that python3 test_calc.py passes."
+MODEL = "policy"
+
+
+@dataclass(frozen=True)
+class Package:
+    """What is installed for a harness, in a folder of its own."""
+
+    folder: str
+    manager: str
+    """`npm` or `pip`."""
+    requirements: tuple[str, ...]
+    size_mb: int
+    """With everything it needs."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a harness runs, and what it is to talk to."""
+
+    installed: Path
+    home: Path
+    repository: Path
+    base_url: str
+    """The rollout's, `http://HOST:PORT/r/ID`."""
+    key: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """How it is started: in the repository, with this environment and nothing else, with closed stdin."""
+
+    words: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    """Text by path below the home."""
+
+
+@dataclass(frozen=True)
+class Harness:
+    """One way of running a harness."""
+
+    name: str
+    dialect: str
+    package: Package
+    command: Callable[[Place], Command]
+    hands: Callable[[Path], Hands]
+    """By the repository."""
+    model: str = MODEL
+    """What the served model is called."""
+    auxiliary: int = 0
+    """Calls that it makes for itself in a run."""
+    quick: bool = False
+    """Whether it is run with the test suite where it is installed."""
+    limit_s: float = 120.0
+    forks: frozenset[str] = frozenset()
+    """Reasons of forks that are real: it does rewrite what the model said."""
+    survives: frozenset[str] = frozenset({"429", "500", "cut", "clean end", "error event"})
+    """Troubles at the engine after which it goes on and finishes the task."""
+
+
+def _npm(name: str, package: str, version: str, size_mb: int) -> Package:
+    return Package(f"{name}-{version}", "npm", (f"{package}@{version}",), size_mb)
+
+
+def _pip(name: str, version: str, size_mb: int, requirement: str = "") -> Package:
+    return Package(f"{name}-{version}", "pip", (f"{requirement or name}=={version}",), size_mb)
+
+
+def _bin(place: Place, name: str) -> str:
+    return str(place.installed / "node_modules" / ".bin" / name)
+
+
+def _python(place: Place) -> str:
+    return str(place.installed / "bin" / "python")
+
+
+SED = "sed -i 's/a - b/a + b/' calc.py"
+
+
+def _shell_only(name: str, argument: str = "command", done: str = "") -> Callable[[Path], Hands]:
+    def shell(command: str) -> ToolUse:
+        return ToolUse(name, {argument: command})
+
+    return lambda repository: Hands(
+        shell=shell,
+        read=lambda file: shell(f"cat {file}"),
+        edit=lambda file, old, new: shell(SED),
+        done=(lambda: shell(done)) if done else None,
+    )
+
+
+# --- Claude Code ------------------------------------------------------------------------------------------------------
+
+
+def _claude_hands(repository: Path) -> Hands:
+    return Hands(
+        shell=lambda command: ToolUse("Bash", {"command": command, "description": "run a command"}),
+        read=lambda file: ToolUse("Read", {"file_path": f"{repository}/{file}"}),
+        edit=lambda file, old, new: ToolUse(
+            "Edit", {"file_path": f"{repository}/{file}", "old_string": old, "new_string": new}
+        ),
+    )
+
+
+def _claude_environment(place: Place) -> dict[str, str]:
+    return {
+        "ANTHROPIC_BASE_URL": place.base_url,
+        "ANTHROPIC_API_KEY": place.key,
+        "ANTHROPIC_MODEL": MODEL,
+        "ANTHROPIC_DEFAULT_HAIKU_MODEL": MODEL,
+    }
+
+
+def _claude_command(place: Place) -> Command:
+    words = [_bin(place, "claude"), "-p", TASK, "--permission-mode", "acceptEdits"]
+    words += ["--allowedTools", "Bash Edit Read", "--output-format", "stream-json", "--verbose"]
+    return Command(words, _claude_environment(place))
+
+
+def _claude_sdk_command(place: Place) -> Command:
+    return Command([_python(place), str(AGENTS / "claude_sdk.py"), TASK], _claude_environment(place))
+
+
+# --- Codex ------------------------------------------------------------------------------------------------------------
+
+PATCH = """apply_patch <<'EOF'
+*** Begin Patch
+*** Update File: {file}
+@@
+-{old}
++{new}
+*** End Patch
+EOF"""
+
+
+def _codex_hands(repository: Path) -> Hands:
+    def shell(command: str) -> ToolUse:
+        return ToolUse("exec_command", {"cmd": command})
+
+    return Hands(
+        shell=shell,
+        read=lambda file: shell(f"cat {file}"),
+        edit=lambda file, old, new: shell(PATCH.format(file=file, old=old, new=new)),
+    )
+
+
+def _codex_command(place: Place) -> Command:
+    config = f"""
+model = "{MODEL}"
+model_provider = "turn"
+[model_providers.turn]
+name = "turn"
+base_url = "{place.base_url}/v1"
+wire_api = "responses"
+env_key = "TURN_KEY"
+[analytics]
+enabled = false
+"""
+    words = [_bin(place, "codex"), "exec", "--json", "--sandbox", "workspace-write", TASK]
+    return Command(words, {"TURN_KEY": place.key}, {".codex/config.toml": config})
+
+
+# --- qwen-code and gemini-cli -----------------------------------------------------------------------------------------
+
+
+def _gemini_like(edit: str) -> Callable[[Path], Hands]:
+    def shell(command: str) -> ToolUse:
+        arguments = {"command": command, "description": "run a command", "is_background": False}
+        return ToolUse("run_shell_command", arguments)
+
+    return lambda repository: Hands(
+        shell=shell,
+        read=lambda file: ToolUse("read_file", {"file_path": f"{repository}/{file}"}),
+        edit=lambda file, old, new: ToolUse(
+            edit,
+            {"file_path": f"{repository}/{file}", "old_string": old, "new_string": new}
+            | ({"instruction": "Add, do not subtract."} if edit == "replace" else {}),
+        ),
+    )
+
+
+def _qwen_command(place: Place) -> Command:
+    environment = {"OPENAI_BASE_URL": f"{place.base_url}/v1", "OPENAI_API_KEY": place.key, "OPENAI_MODEL": MODEL}
+    words = [_bin(place, "qwen"), "--auth-type", "openai", "--yolo", "-p", TASK, "--output-format", "json"]
+    return Command(words, environment)
+
+
+def _gemini_command(place: Place) -> Command:
+    settings = {
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "telemetry": {"enabled": False},
+        "privacy": {"usageStatisticsEnabled": False},
+    }
+    environment = {
+        "GOOGLE_GEMINI_BASE_URL": place.base_url,
+        "GEMINI_API_KEY": place.key,
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",
+    }
+    words = [_bin(place, "gemini"), "--yolo", "-p", TASK, "-m", MODEL, "--output-format", "json"]
+    return Command(words, environment, {".gemini/settings.json": json.dumps(settings)})
+
+
+# --- opencode ---------------------------------------------------------------------------------------------------------
+
+
+def _opencode_hands(repository: Path) -> Hands:
+    return Hands(
+        shell=lambda command: ToolUse("bash", {"command": command, "description": "run a command"}),
+        read=lambda file: ToolUse("read", {"filePath": f"{repository}/{file}"}),
+        edit=lambda file, old, new: ToolUse(
+            "edit", {"filePath": f"{repository}/{file}", "oldString": old, "newString": new}
+        ),
+    )
+
+
+def _opencode_command(place: Place) -> Command:
+    model = {"name": MODEL, "reasoning": True, "tool_call": True, "limit": {"context": 200000, "output": 8000}}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "turn",
+        "options": {"baseURL": f"{place.base_url}/v1", "apiKey": place.key},
+        "models": {MODEL: model},
+    }
+    config = {
+        "autoupdate": False,
+        "share": "disabled",
+        "model": f"turn/{MODEL}",
+        "small_model": f"turn/{MODEL}",
+        "permission": {"edit": "allow", "bash": "allow"},
+        "provider": {"turn": provider},
+    }
+    switches = ("OPENCODE_DISABLE_MODELS_FETCH", "OPENCODE_DISABLE_AUTOUPDATE", "OPENCODE_DISABLE_LSP_DOWNLOAD")
+    words = [_bin(place, "opencode"), "run", "--format", "json", TASK]
+    return Command(words, dict.fromkeys(switches, "1"), {".config/opencode/opencode.json": json.dumps(config)})
+
+
+# --- Python -----------------------------------------------------------------------------------------------------------
+
+
+def _mini_command(place: Place) -> Command:
+    environment = {
+        "MSWEA_CONFIGURED": "true",
+        "MSWEA_GLOBAL_CONFIG_DIR": str(place.home / "mswea"),
+        "MSWEA_COST_TRACKING": "ignore_errors",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "OPENAI_API_BASE": f"{place.base_url}/v1",
+        "OPENAI_API_KEY": place.key,
+    }
+    words = [str(place.installed / "bin" / "mini"), "-m", f"openai/{MODEL}", "-y", "--exit-immediately", "-t", TASK]
+    return Command([*words, "-o", str(place.home / "traj.json")], environment)
+
+
+def _agent(script: str, *words: str) -> Callable[[Place], Command]:
+    """A program of ours around a library: it is told everything by its arguments."""
+    return lambda place: Command(
+        [_python(place), str(AGENTS / script), *words, place.base_url, place.key, MODEL, TASK],
+    )
+
+
+OPENAI_AGENTS = _pip("openai-agents", "0.24.0", 120)
+PYDANTIC_AI = _pip("pydantic-ai", "2.62.0", 281)
+
+HARNESSES = (
+    Harness(
+        "mini-swe-agent 2.4.6",
+        "chat",
+        _pip("mini-swe-agent", "2.4.6", 754),
+        _mini_command,
+        _shell_only("bash", done="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"),
+    ),
+    Harness(
+        "claude-code 2.1.332",
+        "anthropic",
+        _npm("claude-code", "@anthropic-ai/claude-code", "2.1.332", 384),
+        _claude_command,
+        _claude_hands,
+    ),
+    Harness(
+        "claude-code 2.1.197",
+        "anthropic",
+        _npm("claude-code", "@anthropic-ai/claude-code", "2.1.197", 235),
+        _claude_command,
+        _claude_hands,
+        auxiliary=1,
+    ),
+    Harness(
+        "claude-agent-sdk 0.2.189",
+        "anthropic",
+        _pip("claude-agent-sdk", "0.2.189", 455),
+        _claude_sdk_command,
+        _claude_hands,
+        auxiliary=1,
+    ),
+    Harness(
+        "codex 0.171.0",
+        "responses",
+        _npm("codex", "@openai/codex", "0.171.0", 424),
+        _codex_command,
+        _codex_hands,
+    ),
+    Harness(
+        "qwen-code 0.24.4",
+        "chat",
+        _npm("qwen-code", "@qwen-code/qwen-code", "0.24.4", 144),
+        _qwen_command,
+        _gemini_like("edit"),
+    ),
+    Harness(
+        "opencode 1.18.33",
+        "chat",
+        _npm("opencode", "opencode-ai", "1.18.33", 354),
+        _opencode_command,
+        _opencode_hands,
+        auxiliary=1,
+    ),
+    *(
+        Harness(
+            f"openai-agents 0.24.0 {dialect}",
+            dialect,
+            OPENAI_AGENTS,
+            _agent("openai_agents.py", dialect),
+            _shell_only("shell"),
+            quick=True,
+        )
+        for dialect in ("chat", "responses")
+    ),
+    *(
+        Harness(
+            f"pydantic-ai 2.62.0 {dialect}",
+            dialect,
+            PYDANTIC_AI,
+            _agent("pydantic_ai_agent.py", dialect),
+            _shell_only("shell"),
+            quick=True,
+        )
+        for dialect in ("chat", "responses", "anthropic", "gemini")
+    ),
+    Harness(
+        "gemini-cli 0.61.0",
+        "gemini",
+        _npm("gemini-cli", "@google/gemini-cli", "0.61.0", 100),
+        _gemini_command,
+        _gemini_like("replace"),
+    ),
+)
+
+
+def named(name: str) -> Harness:
+    """By its whole name. Raises: KeyError."""
+    return {each.name: each for each in HARNESSES}[name]

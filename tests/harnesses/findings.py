@@ -1,0 +1,148 @@
+"""What came of a run: figures for the table, and every promise that was not kept, as a sentence."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from catalogue import Harness
+from engine import PlayedEngine, Trouble
+from played import TURNS
+
+from turnstile.trajectory.files import write
+from turnstile.trajectory.format import Rollout
+from turnstile.trajectory.shapes import CallInfo
+from turnstile.trajectory.validate import validate_file
+
+
+@dataclass(frozen=True)
+class Report:
+    """One run, in figures."""
+
+    harness: str
+    dialect: str
+    trouble: str
+    requests: int
+    auxiliary: int
+    failed: int
+    roots: int
+    """Of the main agent."""
+    forks: list[str]
+    notes: dict[str, int]
+    finished: bool
+    """Whether the task was done."""
+    seconds: float
+    problems: list[str]
+    """Promises that were not kept."""
+
+
+@dataclass
+class Findings:
+    """The evidence of a run."""
+
+    harness: Harness
+    trouble: Trouble
+    engine: PlayedEngine
+    rollout: Rollout
+    repository: Path
+    folder: Path
+    seconds: float = 0.0
+    exit_status: int | None = 0
+
+    def report(self) -> Report:
+        """Judge."""
+        answered = [call for call in self.rollout.calls if call.finish != "error"]
+        main = [call for call in answered if self._is_main(call)]
+        notes = Counter(note for call in answered for note in self._notes(call))
+        return Report(
+            harness=self.harness.name,
+            dialect=self.harness.dialect,
+            trouble=self.trouble.value,
+            requests=len(main),
+            auxiliary=len(answered) - len(main),
+            failed=len(self.rollout.calls) - len(answered),
+            roots=sum(call.history == "root" for call in main),
+            forks=[f"{call.history}:{call.history_reason}" for call in answered if _is_break(call)],
+            notes=dict(notes),
+            finished=self._is_repaired(),
+            seconds=round(self.seconds, 1),
+            problems=[*self._problems(main, answered)],
+        )
+
+    def _is_main(self, call: CallInfo) -> bool:
+        return call.kind != "auxiliary" and self.rollout.heads[call.head].tools is not None
+
+    def _notes(self, call: CallInfo) -> list[str]:
+        return []
+
+    def _is_repaired(self) -> bool:
+        test = subprocess.run(["python3", "test_calc.py"], cwd=self.repository, capture_output=True, check=False)
+        return test.returncode == 0
+
+    def _problems(self, main: list[CallInfo], answered: list[CallInfo]) -> Iterator[str]:
+        if self.trouble is Trouble.NONE or self.trouble.value in self.harness.survives:
+            yield from self._unfinished()
+        if self.trouble is Trouble.NONE:
+            yield from self._unlike_the_table(main, answered)
+        elif not self.engine.went_wrong:
+            yield "The engine's fault was never met"
+        yield from self._broken_record()
+        yield from self._untrue_samples()
+
+    def _unfinished(self) -> Iterator[str]:
+        if self.exit_status is None:
+            yield f"It did not end within {self.harness.limit_s:.0f} s"
+        elif self.exit_status != 0:
+            yield f"It ended with status {self.exit_status}"
+        if not self._is_repaired():
+            yield "The test of the repository does not pass"
+
+    def _unlike_the_table(self, main: list[CallInfo], answered: list[CallInfo]) -> Iterator[str]:
+        if len(main) != TURNS:
+            yield f"The main agent made {len(main)} calls, not {TURNS}"
+        if (roots := sum(call.history == "root" for call in main)) != 1:
+            yield f"The main agent has {roots} roots"
+        if len(answered) - len(main) != self.harness.auxiliary:
+            yield f"{len(answered) - len(main)} auxiliary calls, not {self.harness.auxiliary}"
+        for call in answered:
+            if _is_break(call) and (call.history_reason or "") not in self.harness.forks:
+                yield f"{call.call_id} is {call.history}:{call.history_reason}"
+            if self.rollout.heads[call.head].tools is None and call.kind != "auxiliary":
+                yield f"{call.call_id} has no tools and is not marked auxiliary"
+        failed = [call.call_id for call in self.rollout.calls if call.finish == "error"]
+        if failed:
+            yield f"Calls failed: {failed}"
+        if (handed := sum(map(len, self.engine.answers))) != self.rollout.token_counts.sampled:
+            yield f"The engine sampled {handed} tokens, the trajectory counts {self.rollout.token_counts.sampled}"
+
+    def _broken_record(self) -> Iterator[str]:
+        file = self.folder / "trajectory.jsonl"
+        write(file, [self.rollout])
+        yield from (str(found) for found in validate_file(file) if found.code.startswith("E"))
+        counts = self.rollout.token_counts
+        if counts.sampled != counts.trainable + sum(counts.masked.values()) + sum(counts.discarded.values()):
+            yield f"Tokens are lost: {counts}"
+
+    def _untrue_samples(self) -> Iterator[str]:
+        """A trainable stretch must be an answer as the engine gave it, whole; each call's is trained once at most."""
+        whole = Counter(tuple(answer) for answer in self.engine.answers)
+        trained: Counter[tuple[int, ...]] = Counter()
+        lines: Counter[int] = Counter()
+        for sequence in self.rollout.sequences:
+            ids = sequence.token_ids.tolist()
+            for segment, _ in sequence.sampled_segments():
+                if segment.trainable:
+                    trained[tuple(ids[segment.start : segment.end])] += 1
+                    lines[segment.call or 0] += 1
+        for answer, times in trained.items():
+            if times > whole[answer]:
+                text = self.engine.text(list(answer))
+                yield f"Trained {times} times, given {whole[answer]} times: {text!r}"
+        yield from (f"Call {line} is trained {times} times" for line, times in lines.items() if times > 1)
+
+
+def _is_break(call: CallInfo) -> bool:
+    return call.history in ("forked", "rerendered")

@@ -1,0 +1,135 @@
+"""Run the harnesses end to end through Turnstile, and print a table.
+
+    python tests/harnesses/run.py [--faults] [--quick] [--keep DIR] [WORD ...]
+
+Each run has a network namespace with loopback only where the system permits one, a fresh home, and an end in time;
+two run at once. A harness that is not installed is left out, with a line that says how to have it. With WORDs, only
+harnesses whose name contains one of them. Exit 1 if a promise was not kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from catalogue import HARNESSES, Harness
+from engine import Trouble
+from install import folder, is_installed
+
+HERE = Path(__file__).parent
+FETCH = HERE.parent / "families" / "fetch.py"
+FAMILY = "qwen3"
+AT_ONCE = 2
+START_S = 60.0
+"""For the engine, Turnstile and the judging of a run, beside the harness's own time."""
+COLUMNS = ("harness", "dialect", "trouble", "requests", "auxiliary", "failed", "roots", "forks", "seconds", "outcome")
+
+
+def namespace() -> list[str]:
+    """What to put before a command so that it has no network but loopback; empty if the system does not permit it."""
+    for words in (["unshare", "-n"], ["unshare", "-r", "-n"]):
+        if (
+            shutil.which("unshare")
+            and subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0
+        ):
+            return words
+    return []
+
+
+def model_folder() -> Path:
+    """The tokenizer and template of the played model, fetched on first use."""
+    done = subprocess.run([sys.executable, str(FETCH), FAMILY], stdout=subprocess.PIPE, text=True, check=True)
+    return Path(json.loads(done.stdout)["folder"]) / FAMILY
+
+
+def one_run(harness: Harness, trouble: Trouble, model: Path, before: list[str], keep: Path | None) -> dict[str, Any]:
+    """The report of one run; one that ends without a report says so as its only problem."""
+    with tempfile.TemporaryDirectory(prefix="turnstile-harness-") as scratch:
+        at = Path(scratch) if keep is None else keep / f"{harness.name} {trouble}".replace(" ", "_")
+        shutil.rmtree(at, ignore_errors=True)
+        at.mkdir(parents=True, exist_ok=True)
+        words = [*before, sys.executable, str(HERE / "inside.py"), harness.name, trouble.value, str(at), str(model)]
+        try:
+            done = subprocess.run(
+                words,
+                capture_output=True,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                timeout=harness.limit_s + START_S,
+                check=True,
+            )
+            return json.loads(done.stdout.splitlines()[-1])
+        except subprocess.TimeoutExpired:
+            problem = "the run did not end"
+        except subprocess.CalledProcessError as failed:
+            problem = f"the run failed: {failed.stderr.strip().splitlines()[-1:]}"
+    nothing = dict.fromkeys(("requests", "auxiliary", "failed", "roots", "seconds"), 0)
+    return {
+        **nothing,
+        "harness": harness.name,
+        "dialect": harness.dialect,
+        "trouble": trouble.value,
+        "forks": [],
+        "finished": False,
+        "problems": [problem],
+    }
+
+
+def outcome(report: dict[str, Any]) -> str:
+    done = "repaired" if report["finished"] else "not repaired"
+    return f"{done}; {len(report['problems'])} PROBLEMS" if report["problems"] else done
+
+
+def line(report: dict[str, Any]) -> str:
+    cells = {**report, "forks": " ".join(report["forks"]) or "0", "outcome": outcome(report)}
+    widths = (32, 10, 12, 9, 10, 7, 6, 6, 8, 0)
+    return "".join(str(cells[name]).ljust(width) for name, width in zip(COLUMNS, widths, strict=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Real harnesses through Turnstile.")
+    parser.add_argument("words", nargs="*", help="parts of harnesses' names")
+    parser.add_argument("--faults", action="store_true", help="also with each trouble at the engine")
+    parser.add_argument("--quick", action="store_true", help="only those that the test suite runs")
+    parser.add_argument("--keep", type=Path, help="leave each run's files there")
+    options = parser.parse_args()
+    chosen = [
+        each
+        for each in HARNESSES
+        if (not options.words or any(word in each.name for word in options.words)) and (each.quick or not options.quick)
+    ]
+    for each in chosen:
+        if not is_installed(each.package):
+            print(
+                f"left out: {each.name}, not in {folder(each.package)}; python tests/harnesses/install.py {each.name}"
+            )
+    before = namespace()
+    if not before:
+        print("This system permits no network namespace: the runs see whatever network there is.")
+    model = model_folder()
+    runs = [
+        (each, trouble)
+        for each in chosen
+        if is_installed(each.package)
+        for trouble in (Trouble if options.faults else (Trouble.NONE,))
+    ]
+    print(line({name: name for name in COLUMNS} | {"forks": ["forks"], "finished": True, "problems": []}), flush=True)
+    problems: list[str] = []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for report in pool.map(lambda run: one_run(*run, model, before, options.keep), runs):
+            print(line(report), flush=True)
+            problems += [f"{report['harness']} ({report['trouble']}): {each}" for each in report["problems"]]
+    for problem in problems:
+        print(f"PROBLEM {problem}")
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
