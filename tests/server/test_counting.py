@@ -40,7 +40,7 @@ def test_case_j2_a_count_is_the_length_of_the_spliced_prompt_and_leaves_no_trace
 def test_a_count_begins_no_rollout(room: Any) -> None:
     counted = count(room, "/r/never-seen", user("Hi"))
     assert (counted.status_code, room.http.get(f"{room.client.url}/rollouts/never-seen").status_code) == (200, 404)
-    assert "x-turnstile-rollout" not in counted.headers
+    assert counted.headers["x-turnstile-rollout"] == "never-seen"
 
 
 def test_a_count_needs_no_rollout_at_all_and_its_key_may_name_one(room: Any) -> None:
