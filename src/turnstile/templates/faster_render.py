@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+from turnstile.templates.panics import Guarded
 from turnstile.templates.render import RenderRequest, Template, variables_of
 from turnstile.templates.sandbox import to_json, without_generation_tags
 from turnstile.templates.sentinel import texts_of
@@ -71,7 +72,7 @@ def fast_renderer(template: Template) -> FastRender | str:
         except engine.TemplateError as failure:
             raise NotForIt(str(failure)) from failure
 
-    return render
+    return Guarded(PACKAGE, render)
 
 
 def _no_escaping(_name: str) -> None:

@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 from typing import Protocol
 
+from turnstile.templates.panics import Guarded, is_panic
 from turnstile.templates.tokenizer import FastEncode
 from turnstile.tokens import IdRun
 
@@ -37,8 +38,10 @@ def fast_encoder(tokenizer_json: str) -> FastEncode | str:
     tokenizers = importlib.import_module(PACKAGE)
     try:
         loaded: _Loaded = tokenizers.Tokenizer.from_json_str(tokenizer_json)
-    except (ValueError, RuntimeError, OSError) as failure:
-        return f"{PACKAGE} refuses the tokenizer: {str(failure)[:200]}"
+    except BaseException as failure:
+        if isinstance(failure, ValueError | RuntimeError | OSError) or is_panic(failure):
+            return f"{PACKAGE} refuses the tokenizer: {str(failure)[:200]}"
+        raise
 
     # As in the reference, nothing may take ids away; its post-processor is not asked for.
     loaded.no_truncation()
@@ -47,4 +50,4 @@ def fast_encoder(tokenizer_json: str) -> FastEncode | str:
         packed, _ = loaded.encode_batch_flat([text])
         return IdRun(packed)
 
-    return encode
+    return Guarded(PACKAGE, encode)
