@@ -195,3 +195,16 @@ def test_an_input_that_only_names_the_member_is_left_alone(read):
     call = {"type": "tool_use", "id": "t", "name": "ls", "input": {ODD_ARGUMENTS: "x", "b": 1}}
     said = read(user("go"), {"role": "assistant", "content": [call]}, user("on"))
     assert said[1].calls[0].arguments == '{"__arguments__": "x", "b": 1}'
+
+
+def test_a_result_that_is_an_object_is_refused_by_its_place(messages_refusal):
+    told = messages_refusal(messages=[user([text("See"), result("c1", {"a": 1})])])
+    path = "messages[0].content[1].content"
+    assert told == (400, "invalid_value", path, f'`{path}`: expected a string or a list, got {{"a":1}}')
+
+
+def test_a_block_that_is_not_served_is_refused_as_such_whatever_its_content_is(messages_refusal):
+    block = {"type": "code_execution_tool_result", "tool_use_id": "c1", "content": {"return_code": 0}}
+    path = "messages[0].content[0]"
+    told = f"`{path}`: a block of type `code_execution_tool_result` cannot be served there"
+    assert messages_refusal(messages=[user([block])]) == (400, "unsupported_value", path, told)

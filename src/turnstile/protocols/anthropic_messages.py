@@ -15,16 +15,13 @@ from turnstile.conversation import Media, Message, Part, Role, Text, ToolCall
 from turnstile.errors import CallerError
 from turnstile.protocols.anthropic_request import WireBlock, WireMessage, WireSource
 from turnstile.protocols.failed_results import marked
-from turnstile.protocols.json_body import json_text, read_json, snippet, wrong_value
+from turnstile.protocols.json_body import json_text, snippet, wrong_value
 from turnstile.protocols.media import distinct_media, image_from_base64
 from turnstile.protocols.object_arguments import arguments_in
 from turnstile.protocols.signature import answer_named_by
+from turnstile.protocols.spoken import spoken
 
 _ROLES = "user, assistant or system"
-
-_content_decoder: msgspec.json.Decoder[str | list[WireBlock] | None] = msgspec.json.Decoder(
-    str | list[WireBlock] | None
-)
 
 
 def messages_of(
@@ -70,35 +67,35 @@ class _Reader:
             if block.type == "tool_result":
                 results.append(self._result(block, f"{path}[{at}]"))
             else:
-                parts.append(self._part(block, f"{path}[{at}]"))
-        spoken = _spoken(parts)
-        return [*results, Message(Role.USER, spoken)] if spoken or not results else results
+                parts.append(self._part(block, path, at))
+        said = spoken(parts)
+        return [*results, Message(Role.USER, said)] if said or not results else results
 
     def _result(self, block: WireBlock, path: str) -> Message:
         if not block.tool_use_id:
             raise wrong_value(f"{path}.tool_use_id", "the id of a tool_use block", "" if block.id is None else "null")
-        content = read_json(_content_decoder, block.content, f"{path}.content")
-        parts = self.parts(content or "", f"{path}.content")
+        parts = self.parts(_result_content(block, path) or "", f"{path}.content")
         return Message(Role.TOOL, marked(parts) if block.is_error else parts, call_id=block.tool_use_id)
 
     def parts(self, content: str | list[WireBlock], path: str) -> tuple[Part, ...]:
         if isinstance(content, str):
             return (Text(content),) if content else ()
-        return _spoken([self._part(block, f"{path}[{at}]") for at, block in enumerate(content)])
+        return spoken([self._part(block, path, at) for at, block in enumerate(content)])
 
-    def _part(self, block: WireBlock, path: str) -> Part:
+    def _part(self, block: WireBlock, path: str, at: int) -> Part:
+        """The part that a block is; `path` is that of the list in which it stands at `at`."""
         match block.type:
             case "text":
-                return Text(_text_of(block, path))
+                return Text(_text_of(block, path, at))
             case "image":
-                self.media.append(_image(block.source, f"{path}.source"))
+                self.media.append(_image(block.source, f"{path}[{at}].source"))
                 return self.media[-1].image
             case "document":
-                return Text(_document(block.source, f"{path}.source"))
+                return Text(_document(block.source, f"{path}[{at}].source"))
             case "tool_reference":
                 return Text(f"The tool `{block.tool_name or ''}` can be called now.")
             case kind:
-                raise _not_served(path, kind, "Send text, image and tool_result blocks")
+                raise _not_served(f"{path}[{at}]", kind, "Send text, image and tool_result blocks")
 
 
 def tools_referred_to(wires: Sequence[WireMessage]) -> frozenset[str]:
@@ -110,14 +107,17 @@ def tools_referred_to(wires: Sequence[WireMessage]) -> frozenset[str]:
     for index, wire in enumerate(wires):
         for at, block in enumerate(() if isinstance(wire.content, str) else wire.content):
             if block.type == "tool_result":
-                content = read_json(_content_decoder, block.content, f"messages[{index}].content[{at}].content")
+                content = _result_content(block, f"messages[{index}].content[{at}]")
                 inner = content if isinstance(content, list) else []
                 found.update(each.tool_name or "" for each in inner if each.type == "tool_reference")
     return frozenset(found)
 
 
-def _spoken(parts: list[Part]) -> tuple[Part, ...]:
-    return tuple(parts) if any(part != Text("") for part in parts) else ()
+def _result_content(block: WireBlock, path: str) -> str | list[WireBlock] | None:
+    content = block.content
+    if isinstance(content, dict):
+        raise wrong_value(f"{path}.content", "a string or a list", msgspec.json.encode(content).decode())
+    return content
 
 
 def _assistant(content: str | list[WireBlock], path: str) -> Message:
@@ -129,19 +129,20 @@ def _assistant(content: str | list[WireBlock], path: str) -> Message:
     signatures: list[str] = []
     calls: list[ToolCall] = []
     for at, block in enumerate(content):
-        where = f"{path}[{at}]"
         match block.type:
             case "text":
-                texts.append(_text_of(block, where))
+                texts.append(_text_of(block, path, at))
             case "thinking":
                 thoughts.append(block.thinking or "")
                 signatures.append(block.signature or "")
             case "redacted_thinking":
                 signatures.append(block.data or "")
             case "tool_use":
-                calls.append(_call(block, where))
+                calls.append(_call(block, path, at))
             case kind:
-                raise _not_served(where, kind, "Send text, thinking and tool_use blocks in assistant messages")
+                raise _not_served(
+                    f"{path}[{at}]", kind, "Send text, thinking and tool_use blocks in assistant messages"
+                )
     text = "".join(texts)
     return Message(
         Role.ASSISTANT,
@@ -152,20 +153,20 @@ def _assistant(content: str | list[WireBlock], path: str) -> Message:
     )
 
 
-def _call(block: WireBlock, path: str) -> ToolCall:
+def _call(block: WireBlock, path: str, at: int) -> ToolCall:
     if not block.name:
-        raise wrong_value(f"{path}.name", "a tool's name", "" if block.name is None else '""')
+        raise wrong_value(f"{path}[{at}].name", "a tool's name", "" if block.name is None else '""')
     written = json_text(block.input)
     if written == "null":
         written = "{}"
     if not written.startswith("{"):
-        raise wrong_value(f"{path}.input", "an object", written)
+        raise wrong_value(f"{path}[{at}].input", "an object", written)
     return ToolCall(block.id or "", block.name, arguments_in(written))
 
 
-def _text_of(block: WireBlock, path: str) -> str:
+def _text_of(block: WireBlock, path: str, at: int) -> str:
     if block.text is None:
-        raise wrong_value(f"{path}.text", "a string")
+        raise wrong_value(f"{path}[{at}].text", "a string")
     return block.text
 
 

@@ -21,7 +21,7 @@ from turnstile.protocols.body_fields import (
     StopString,
     unknown_names,
 )
-from turnstile.protocols.json_body import check_text, fields_of, read_json
+from turnstile.protocols.json_body import Fields, check_text, fields_of, read_json
 
 _NULL = Raw(b"null")
 
@@ -51,8 +51,8 @@ class WireBlock(msgspec.Struct, frozen=True):
     name: str | None = None
     input: Raw = _NULL
     tool_use_id: str | None = None
-    content: Raw = _NULL
-    """Of a `tool_result`: a string, a list of blocks or nothing."""
+    content: str | list[WireBlock] | Fields | None = None
+    """Of a `tool_result`: a string, a list of blocks or nothing. An object is what blocks have that are not served."""
     is_error: bool | None = None
     tool_name: str | None = None
     """Of a `tool_reference`."""

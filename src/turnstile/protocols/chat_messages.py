@@ -9,6 +9,7 @@ from turnstile.errors import CallerError
 from turnstile.protocols.chat_request import WireFunctionCall, WireImage, WireMessage, WirePart, WireToolCall
 from turnstile.protocols.json_body import snippet, string_or_json, wrong_value
 from turnstile.protocols.media import distinct_media, image_from_url
+from turnstile.protocols.spoken import spoken
 
 _ROLES = {
     "system": Role.SYSTEM,
@@ -77,7 +78,7 @@ def _parts(content: str | list[WirePart] | None, index: int, media: list[Media])
             parts.append(media[-1].image)
         else:
             parts.append(Text(_part_text(part, path)))
-    return tuple(parts) if any(part != Text("") for part in parts) else ()
+    return spoken(parts)
 
 
 def _image(wire: WireImage | str | None, path: str) -> Media:
@@ -117,8 +118,8 @@ def _reasoning(wire: WireMessage) -> str:
 
 
 def _call(wire: WireToolCall, index: int, at: int) -> ToolCall:
-    path = f"messages[{index}].tool_calls[{at}]"
     if wire.type not in {"function", None}:
+        path = f"messages[{index}].tool_calls[{at}]"
         raise CallerError(
             f"`{path}`: calls of type `{snippet(wire.type or '')}` cannot be served",
             "Send calls of type `function`",
@@ -126,7 +127,7 @@ def _call(wire: WireToolCall, index: int, at: int) -> ToolCall:
             param=f"{path}.type",
         )
     if wire.function is None:
-        raise wrong_value(f"{path}.function", "an object")
+        raise wrong_value(f"messages[{index}].tool_calls[{at}].function", "an object")
     return _tool_call(wire.id or "", wire.function)
 
 

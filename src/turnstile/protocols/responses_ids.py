@@ -26,6 +26,7 @@ class ItemKind(enum.StrEnum):
 
 
 _KINDS = {kind.value: kind for kind in ItemKind}
+_NO_PIECES = ("", "", "")
 
 
 class ItemId(msgspec.Struct, frozen=True):
@@ -52,9 +53,20 @@ def answer_id_of(response: str) -> str:
 
 def item_id_of(text: str | None) -> ItemId | None:
     """An item id that was minted here; None for any other text."""
+    word, answer_id, at = _pieces(text)
+    return ItemId(answer_id, _KINDS[word], int(at)) if answer_id else None
+
+
+def owner_of(text: str | None) -> str:
+    """The answer that an item id belongs to; empty if it was not minted here."""
+    return _pieces(text)[1]
+
+
+def _pieces(text: str | None) -> tuple[str, str, str]:
+    """The beginning, the answer's id and the number of an item id; three empty ones for any other text."""
     word, _, rest = (text or "").partition("_")
-    kind = _KINDS.get(word)
-    answer_id, _, at = rest.rpartition("-")
-    if kind is None or not answer_id or not (at.isascii() and at.isdecimal() and len(at) <= _MOST_DIGITS):
-        return None
-    return ItemId(answer_id, kind, int(at))
+    if word in _KINDS:
+        answer_id, _, at = rest.rpartition("-")
+        if at.isdecimal() and at.isascii() and len(at) <= _MOST_DIGITS:
+            return word, answer_id, at
+    return _NO_PIECES
