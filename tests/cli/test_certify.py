@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from turnstile.errors import CallerError
-from turnstile.templates.certificate import Certificate, CertificateClass
+from turnstile.templates.certificate import Certificate, CertificateClass, PluginOutcome
 
 pytestmark = pytest.mark.families
 
@@ -143,3 +143,11 @@ def test_a_folder_without_a_template_is_not_certified(run: Callable[..., Any], f
     told = run("certify", tmp_path)
     assert told.exit_code == 4
     assert "no chat template" in told.stdout
+
+
+def test_other_packages_bridges_are_compared_on_demand(run: Callable[..., Any], family: Callable[[str], Path]) -> None:
+    pytest.importorskip("renderers", reason="the package `renderers` is not installed")
+    told = run("certify", family("llama3.1"), "--plugins").stdout
+    assert "renderers, bridge llama-3: agrees (same 20, different 0, it refuses 0)" in " ".join(told.split())
+    found = msgspec.json.decode(run("certify", family("smollm2"), "--plugins", "--json").stdout, type=Certificate)
+    assert [(each.plugin, each.outcome) for each in found.plugins] == [("renderers", PluginOutcome.NOT_APPLICABLE)]

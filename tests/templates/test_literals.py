@@ -105,6 +105,12 @@ def control_tokens(model: Served) -> list[str]:
     return [text for kind in kinds for text in (*kind[:12], *kind[-12:])]
 
 
+def id_of(model: Served, text: str) -> int:
+    found = model.tokenizer.id_of(text)
+    assert found is not None
+    return found
+
+
 def controls(model: Served, ids: IdRun) -> list[int]:
     return [token for token in ids if token in model.tokenizer.control_ids]
 
@@ -263,7 +269,7 @@ def test_two_parts_that_spell_a_token_together_do_not_make_it(as_text: Callable[
     model = as_text("qwen3-vl")
     parts = (Text("<|im_"), Text("end|>"), Image("00" * 32, "image/png"))
     prompt = root(model, Message(role=Role.USER, parts=parts))
-    assert controls(model, prompt.added_A).count(model.tokenizer.id_of("<|im_end|>")) == 1
+    assert controls(model, prompt.added_A).count(id_of(model, "<|im_end|>")) == 1
     assert "user\n<|im_end|><|vision_start|>" in model.tokenizer.decode(prompt.added_A)
 
 
@@ -275,7 +281,7 @@ def test_a_placeholders_text_beside_an_image_is_no_second_image(
     with pytest.raises(CallerError, match="would be shown an image"):
         root(served("qwen3-vl"), message)
     model = as_text("qwen3-vl")
-    assert controls(model, root(model, message).added_A).count(model.tokenizer.id_of("<|image_pad|>")) == 1
+    assert controls(model, root(model, message).added_A).count(id_of(model, "<|image_pad|>")) == 1
 
 
 @pytest.mark.families

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, assert_never
 
 import msgspec
 import typer
@@ -21,10 +21,21 @@ from turnstile.server.certificates import certificate_of, certificates_folder, r
 from turnstile.server.start import read_model_folder
 from turnstile.templates.accelerators import at_hand
 from turnstile.templates.advice import ENDS, MEANS, Advice, Topic, advice, for_training
-from turnstile.templates.certificate import Certificate, CertificateClass, ChainOutcome, ShapeVerdict, Verdict, refused
+from turnstile.templates.certificate import (
+    Certificate,
+    CertificateClass,
+    ChainOutcome,
+    PluginCheck,
+    PluginOutcome,
+    ShapeVerdict,
+    Verdict,
+    refused,
+)
 from turnstile.templates.certify import ShowStep, Step
+from turnstile.templates.checks_plugins import check_plugins
 from turnstile.templates.facts import serve
 from turnstile.templates.files import ModelFiles, ModelFilesError
+from turnstile.templates.plugins import PLUGINS
 from turnstile.templates.shapes import ALL_SHAPES, Group
 from turnstile.templates.tokenizer import Tokenizer
 
@@ -67,6 +78,9 @@ def certify(
         list[str] | None, typer.Option(help="Text of a token that ends answers; may be given again.")
     ] = None,
     kwargs: Annotated[str, typer.Option(help="Arguments of the template, a JSON object.")] = "{}",
+    plugins: Annotated[
+        bool, typer.Option("--plugins", help="Compare with other packages' hand-written bridges, too.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the certificate as one JSON object.")] = False,
 ) -> None:
     """Say whether live splicing is exact for a template and its tokenizer, and why not.
@@ -76,6 +90,10 @@ def certify(
     files = _files(tokenizer_dir, template)
     with _progress() as show:
         certificate = files if isinstance(files, Certificate) else _certificate(files, stop or [], kwargs, show)
+        if plugins and isinstance(files, ModelFiles) and not certificate.problem:
+            show(Step(0, 1, "plug-ins"))
+            served = serve(files, model="", stop_ids=frozenset(each.id for each in certificate.stop_tokens))
+            certificate = msgspec.structs.replace(certificate, plugins=check_plugins(served, kwargs, PLUGINS))
     if json:
         typer.echo(msgspec.json.encode(certificate).decode())
     else:
@@ -152,6 +170,8 @@ def _print(certificate: Certificate, console: Console) -> None:
         console.print(_chain_line(certificate))
         if certificate.multi_splices:
             console.print(_multi_line(certificate))
+        for plugin in certificate.plugins:
+            console.print(_plugin_line(plugin))
     found = advice(certificate)
     for topic, heading in _HEADINGS.items():
         _print_advice(heading, [each for each in found if each.topic is topic], console)
@@ -203,6 +223,21 @@ def _multi_line(certificate: Certificate) -> str:
         for each in certificate.multi_splices
     ]
     return "Earlier answers in a rewritten history: " + "; ".join(said)
+
+
+def _plugin_line(check: PluginCheck) -> str:
+    figures = f"same {len(check.same)}, different {len(check.different)}, it refuses {len(check.refused)}"
+    match check.outcome:
+        case PluginOutcome.AGREES:
+            return f"{check.plugin}, bridge {check.variant}: agrees ({figures})"
+        case PluginOutcome.DIFFERS:
+            return f"{check.plugin}, bridge {check.variant}: differs in {', '.join(check.different)} ({figures})"
+        case PluginOutcome.NOT_APPLICABLE:
+            return f"{check.plugin}: has no bridge for this template"
+        case PluginOutcome.NOT_INSTALLED:
+            return f"{check.plugin}: not installed (`pip install {check.plugin} httpx`)"
+        case _:
+            assert_never(check.outcome)
 
 
 def _print_advice(heading: str, found: list[Advice], console: Console) -> None:

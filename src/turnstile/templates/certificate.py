@@ -164,6 +164,30 @@ class Parity(msgspec.Struct, frozen=True):
     detail: str
 
 
+class PluginOutcome(enum.StrEnum):
+    """What a comparison with another package's hand-written bridge showed."""
+
+    AGREES = "agrees"
+    """Wherever it gives a bridge, it is ours."""
+    DIFFERS = "differs"
+    """It is written for another revision of the template."""
+    NOT_APPLICABLE = "not_applicable"
+    """It has no bridge for this family: none fits the vocabulary, or none gives our ids in any shape."""
+    NOT_INSTALLED = "not_installed"
+
+
+class PluginCheck(msgspec.Struct, frozen=True):
+    """A package's bridge that comes nearest to ours; shapes by name."""
+
+    plugin: str
+    variant: str
+    """The package's own name for the family; empty where it has none."""
+    outcome: PluginOutcome
+    same: tuple[str, ...] = ()
+    different: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
 class Certificate(msgspec.Struct, frozen=True):
     """All that the checks found."""
 
@@ -196,6 +220,8 @@ class Certificate(msgspec.Struct, frozen=True):
     """What changes the text without changing what it says: `clock`, `tool_order`, `tool_key_order`,
     `argument_key_order`."""
     parities: tuple[Parity, ...]
+    plugins: tuple[PluginCheck, ...] = ()
+    """Bridges of other packages against ours; empty if none was asked, or nothing can be spliced."""
 
     @property
     def exit_code(self) -> int:
