@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from turnstile.tokens import (
     IdRun,
+    IdsDigest,
     LogprobRun,
     Segment,
     SegmentKind,
@@ -22,6 +24,12 @@ from turnstile.tokens import (
 
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=40)
 VALUES = st.lists(st.one_of(st.none(), st.floats(-30, 0, width=32)), max_size=40)
+
+
+@given(st.lists(IDS.map(IdRun.of), max_size=5))
+def test_a_digest_that_grows_is_the_hash_of_the_whole_run(runs: list[IdRun]) -> None:
+    digests = list(itertools.accumulate(runs, IdsDigest.then, initial=IdsDigest()))
+    assert [each.hexdigest() for each in digests] == [join(runs[:at]).sha256() for at in range(len(runs) + 1)]
 
 
 @given(IDS)

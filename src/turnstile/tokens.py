@@ -108,6 +108,28 @@ class IdRun:
 NO_IDS = IdRun()
 
 
+@final
+class IdsDigest:
+    """The ids hash of a run that grows: each step costs what it adds."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self) -> None:
+        """That of no ids."""
+        self._state = hashlib.sha256()
+
+    def then(self, run: IdRun) -> IdsDigest:
+        """That of the run with another one behind it."""
+        longer = IdsDigest()
+        longer._state = self._state.copy()
+        longer._state.update(run.packed)
+        return longer
+
+    def hexdigest(self) -> str:
+        """The same as `sha256` of the whole run."""
+        return self._state.hexdigest()
+
+
 def join(runs: Iterable[IdRun]) -> IdRun:
     """All runs, one after the other, in one copy."""
     return IdRun(b"".join(run.packed for run in runs))

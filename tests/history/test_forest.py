@@ -26,7 +26,7 @@ from turnstile.journal import (
     encode,
 )
 from turnstile.reasons import DiscardReason, FailReason, IncompleteReason
-from turnstile.tokens import SegmentKind, tile
+from turnstile.tokens import IdRun, SegmentKind, tile
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 OPENED = RolloutOpened("r", 1, NOW)
@@ -117,6 +117,16 @@ def test_a_call_without_an_end_is_open_until_it_fails(dialogue):
     assert dialogue.forest.open_calls == ()
     assert dialogue.forest.calls["c1"].failed == failed
     assert dialogue.forest.nodes == ()
+
+
+def test_the_hash_of_a_prompt_is_that_of_its_ids_whatever_of_the_parents_path_it_keeps(dialogue):
+    dialogue.user("a").sampled("b").user("c").sampled("d")
+    forest, parent = dialogue.forest, dialogue.ref
+    whole_T, added_A = forest.node(parent).held_T, IdRun.of([7, 8])
+    other_T = IdRun.of([9]) + whole_T.slice(1)
+    for held_T in (whole_T, whole_T.slice(0, 4), other_T, IdRun()):
+        assert forest.prompt_sha256(parent, held_T, added_A) == (held_T + added_A).sha256()
+    assert forest.prompt_sha256(None, IdRun(), added_A) == added_A.sha256()
 
 
 def test_heads_are_kept_once_in_order_of_use(dialogue):

@@ -31,6 +31,7 @@ def test_a_stop_token_that_was_put_aside_is_not_on_the_path_of_the_next(dialogue
     first, second = forest.nodes
     assert first.held_T == IdRun.of([100, 101, 102, 200, 201])
     assert second.held_T == IdRun.of([100, 101, 102, 200, 300, 301, 302, 400, 401])
+    assert second.runs.digest_of(second).hexdigest() == second.held_T.sha256()
 
 
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=12), st.permutations(range(12)))
@@ -44,6 +45,7 @@ def test_held_ids_do_not_depend_on_what_was_asked_for_before(new_dialogue, lengt
         node = nodes[at % len(nodes)]
         pieces = [piece for step in node.path() for piece in (step.started.added_A, step.choice.ids_S)]
         assert node.held_T == join(pieces)
+        assert node.runs.digest_of(node).hexdigest() == join(pieces).sha256()
         assert len(node.held_T) == node.length
 
 

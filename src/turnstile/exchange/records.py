@@ -55,7 +55,7 @@ def call_started(planned: Planned, forest: Forest, flight: Flight, engine: Capab
         held_length=len(prompt.held_T),
         added_A=prompt.added_A,
         added_segments=prompt.added_segments,
-        prompt_sha256=prompt.ids_T.sha256(),
+        prompt_sha256=forest.prompt_sha256(prompt.parent, prompt.held_T, prompt.added_A),
         history=prompt.history,
         covered_M=held.covered_M if prompt.parent else 0,
         new_M=held.new_M if prompt.parent else _whole_conversation(held),

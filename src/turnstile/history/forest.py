@@ -29,7 +29,7 @@ from turnstile.journal import (
     SampledChoice,
     TurnCommitted,
 )
-from turnstile.tokens import SegmentKind
+from turnstile.tokens import IdRun, SegmentKind
 
 __all__ = ["CallState", "Forest", "Node"]
 
@@ -147,6 +147,16 @@ class Forest:
     def node(self, ref: NodeRef) -> Node:
         """One completion. Raises: KeyError if it is not held."""
         return self._nodes[ref]
+
+    def prompt_sha256(self, parent: NodeRef | None, held_T: IdRun, added_A: IdRun) -> str:
+        """The ids hash of a prompt; where `held_T` is the parent's whole path, it costs what is new.
+
+        Shapes: held_T [H], added_A [A]; the prompt is [H + A].
+        """
+        node = None if parent is None else self._nodes.get(parent)
+        if node is None or node.held_T != held_T:
+            return (held_T + added_A).sha256()
+        return self._runs.digest_of(node).then(added_A).hexdigest()
 
     def opening(self, prompt_key: Key) -> History | None:
         """How an earlier prompt of the same head and messages came about, if it was one without a parent."""

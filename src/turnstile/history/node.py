@@ -11,9 +11,17 @@ from turnstile.conversation import Message, Past
 from turnstile.generation import NodeRef
 from turnstile.history.digest import Key
 from turnstile.journal import CallStarted, SampledChoice
-from turnstile.tokens import IdRun
+from turnstile.tokens import IdRun, IdsDigest
 
 _ID_BYTES = 4
+
+
+class _Joined(NamedTuple):
+    """All ids of a path."""
+
+    run: IdRun
+    digest: IdsDigest
+    """Of `run`."""
 
 
 class HeldRuns:
@@ -26,28 +34,40 @@ class HeldRuns:
     _KEPT = 2
 
     def __init__(self) -> None:
-        self._kept: dict[NodeRef, IdRun] = {}
+        self._kept: dict[NodeRef, _Joined] = {}
 
     def of(self, node: Node) -> IdRun:
         """All ids from the root to the node's last one."""
-        run = self._kept.pop(node.ref, None) or self._joined(node)
-        self._kept[node.ref] = run
+        return self._at(node).run
+
+    def digest_of(self, node: Node) -> IdsDigest:
+        """Of all ids from the root to the node's last one."""
+        return self._at(node).digest
+
+    def _at(self, node: Node) -> _Joined:
+        found = self._kept.pop(node.ref, None) or self._joined(node)
+        self._kept[node.ref] = found
         while len(self._kept) > self._KEPT:
             del self._kept[next(iter(self._kept))]
-        return run
+        return found
 
-    def _joined(self, node: Node) -> IdRun:
+    def _joined(self, node: Node) -> _Joined:
         trail: list[Node] = []
         at: Node | None = node
         while at is not None and at.ref not in self._kept:
             trail.append(at)
             at = at.parent
-        joined = bytearray(b"" if at is None else self._kept[at.ref].packed)
+        run, digest = (IdRun(), IdsDigest()) if at is None else self._kept[at.ref]
+        joined = bytearray(run.packed)
         for step in reversed(trail):
-            del joined[step.started.held_length * _ID_BYTES :]
-            joined += step.started.added_A.packed
-            joined += step.choice.ids_S.packed
-        return IdRun(bytes(joined))
+            kept = step.started.held_length * _ID_BYTES
+            if kept < len(joined):
+                del joined[kept:]
+                digest = IdsDigest().then(IdRun(bytes(joined)))
+            for own in (step.started.added_A, step.choice.ids_S):
+                joined += own.packed
+                digest = digest.then(own)
+        return _Joined(IdRun(bytes(joined)), digest)
 
 
 class Step(NamedTuple):

@@ -5,12 +5,13 @@ Source: docs/decisions/0004. A bridge where one is exact; else the whole history
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
 
-from turnstile.conversation import Call, Ending, Message, Role
+from turnstile.conversation import Call, Ending, JsonText, Message, Role
 from turnstile.generation import (
     BridgeKind,
     Cut,
@@ -131,14 +132,19 @@ def _put_back(served: Served, call: Call, match: Match, found: MultiSplice) -> P
 
 def head_of_call(served: Served, call: Call, messages: tuple[Message, ...]) -> Head:
     """The head of a call whose conversation is `messages`."""
-    tools = _tools(call)
+    return _head(served, _tools(call), call.template_kwargs, leading_system(messages))
+
+
+# A rollout asks for the same one twice a call, with all its tools, which an agent may describe in 100,000 characters.
+@functools.lru_cache(maxsize=64)
+def _head(served: Served, tools: tuple[JsonText, ...], kwargs: JsonText, system_M: tuple[Message, ...]) -> Head:
     return head_of(
         model=served.model,
         tokenizer=served.tokenizer,
         template=served.for_tools(tools).template,
-        kwargs=call.template_kwargs,
+        kwargs=kwargs,
         tools=tools,
-        leading_system=leading_system(messages),
+        leading_system=system_M,
         literal_specials=served.literal_specials,
     )
 
