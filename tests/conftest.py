@@ -119,6 +119,12 @@ def responding() -> Any:
 
 
 @pytest.fixture(scope="session")
+def speaking() -> Any:
+    """The module with one conversation in every dialect."""
+    return by_path("speaking")
+
+
+@pytest.fixture(scope="session")
 def tools_folder(family: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """SmolLM2's tokenizer with the ChatML template that has tools: the smallest model folder that can do everything."""
     folder = tmp_path_factory.mktemp("smollm2-tools")

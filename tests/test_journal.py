@@ -82,7 +82,7 @@ def test_bytes_that_are_no_record_are_refused(body):
 
 def test_every_record_has_a_tag_of_its_own():
     tags = [kind.__struct_config__.tag for kind in RECORDS]
-    assert len(set(tags)) == len(RECORDS) == 8
+    assert len(set(tags)) == len(RECORDS) == 9
 
 
 def test_messages_and_choices_of_journals_that_know_no_images_are_still_read():

@@ -322,12 +322,33 @@ class LogprobsMode(enum.StrEnum):
     NONE = "none"
 
 
+class Numbers(msgspec.Struct, frozen=True):
+    """How likely some sampled ids were, and what that means; for a call that breaks off before its generation."""
+
+    logprobs_S: LogprobRun
+    """One for each id."""
+    mode: LogprobsMode
+    temperature: float | None
+    """The temperature inside the numbers: 1.0 for raw."""
+
+
+class FinishedItem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A part of an unfinished answer that was whole: all of its reasoning, a stretch of text, or one call."""
+
+    said: Message
+    """It alone, as handed out."""
+    end_S: int = 0
+    """How many of the answer's ids end with it; 0: none of them ends where it does."""
+
+
 class Delta(msgspec.Struct, frozen=True):
     """Ids that the engine has just sampled, and how likely each was. Ids are final: no later delta changes them."""
 
     ids_S: IdRun
     logprobs: tuple[TokenLogprob, ...] = ()
     """One a token when the draw asks for alternatives, else empty."""
+    numbers: Numbers | None = None
+    """What will be recorded of these ids; None: the engine says so at the end only."""
 
 
 Emit: TypeAlias = Callable[[Delta], Awaitable[None]]

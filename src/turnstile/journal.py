@@ -24,7 +24,7 @@ from turnstile.conversation import (
     ToolMode,
     Usage,
 )
-from turnstile.generation import Cut, Draw, Finish, Head, History, LogprobsMode, NodeRef, Note, Retention
+from turnstile.generation import Cut, Draw, Finish, FinishedItem, Head, History, LogprobsMode, NodeRef, Note, Retention
 from turnstile.reasons import DiscardReason, FailReason, IncompleteReason
 from turnstile.tokens import IdRun, LogprobRun, Segment
 
@@ -147,6 +147,21 @@ class TurnCommitted(msgspec.Struct, frozen=True, tag="turn_committed"):
     choices: tuple[SampledChoice, ...]
 
 
+class PartialChoice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is known of the ids that one choice of a failed call had sampled."""
+
+    logprobs_S: LogprobRun | None = None
+    """One for each id; None: the engine had not said."""
+    logprobs_mode: LogprobsMode = LogprobsMode.NONE
+    logprobs_temperature: float | None = None
+    items: tuple[FinishedItem, ...] = ()
+    """What clients had been told in full; none where the ids cannot be trusted."""
+    policy_min: int | None = None
+    policy_max: int | None = None
+    placeholders_S: tuple[int, ...] = ()
+    """As in `SampledChoice`."""
+
+
 class CallFailed(msgspec.Struct, frozen=True, tag="call_failed", omit_defaults=True):
     """A call ended without a turn. What was sampled by then is kept, and never trained."""
 
@@ -162,11 +177,25 @@ class CallFailed(msgspec.Struct, frozen=True, tag="call_failed", omit_defaults=T
     """What the first choice had sampled."""
     other_partials_S: tuple[IdRun, ...] = ()
     """What the other choices had sampled, in order."""
+    partials: tuple[PartialChoice, ...] = ()
+    """What is known of each of those, the first choice's first; empty in older records."""
 
     @property
     def partial_count(self) -> int:
         """Ids that all choices had sampled."""
         return len(self.partial_S) + sum(map(len, self.other_partials_S))
+
+
+class AnswerResumed(msgspec.Struct, frozen=True, tag="answer_resumed"):
+    """A client sent back finished items of an answer that had broken off: their ids are held from now on."""
+
+    rollout_id: str
+    call_id: str
+    """The call that failed."""
+    choice: int
+    length_S: int
+    """How many of the ids that it had sampled are held: up to the end of the last item that came back."""
+    at: datetime
 
 
 class AnswerUndelivered(msgspec.Struct, frozen=True, tag="answer_undelivered"):
@@ -213,6 +242,7 @@ Record: TypeAlias = (
     | CallJoined
     | TurnCommitted
     | CallFailed
+    | AnswerResumed
     | AnswerUndelivered
     | RolloutFinished
     | CallRejected

@@ -99,6 +99,8 @@ class DiscardReason(enum.StrEnum):
     """A retry was sampled in its place."""
     UNSELECTED_CHOICE = "unselected_choice"
     """Another choice of the same call was taken up."""
+    ABORTED_TAIL = "aborted_tail"
+    """The call broke off, and its client went on from an earlier place of the answer, or no prompt was built on it."""
     VERIFICATION_FAILED = "verification_failed"
     """The answer contradicted what was asked."""
 
@@ -170,6 +172,8 @@ class NoteCode(enum.StrEnum):
     """An assistant message that was never handed out; rendered as text, never trained."""
     RERENDERED_HISTORY = "rerendered_history"
     """Earlier answers of the model were rendered again from text on this path."""
+    CONTINUED_FROM_ABORTED = "continued_from_aborted"
+    """The client kept the finished items of an answer that had broken off; it goes on from the ids of those."""
     REPLAYED_HISTORY = "replayed_history"
     """Earlier answers of the model stand on this path with the ids that were sampled, under another prefix."""
     CONTENT_LOST = "content_lost"

@@ -155,7 +155,7 @@ class Agent:
         length = len(body) + missing_bytes
         more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         head = (
-            f"POST {url.path} HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-type: application/json\r\n"
+            f"POST {url.path}?{url.query} HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-type: application/json\r\n"
             f"authorization: Bearer {self.handle.agent_key}\r\n{more}content-length: {length}\r\n\r\n"
         )
         with socket.create_connection((url.hostname, url.port), timeout=PATIENCE_S) as line:

@@ -13,7 +13,7 @@ from turnstile.engines.logprob_fill import Complete, Letter, Refill
 from turnstile.engines.probability_gaps import align
 from turnstile.engines.stop_scan import StopScan
 from turnstile.errors import EchoMismatch
-from turnstile.generation import Delta, Draw, Emit, Finish, Free, Generation, LogprobsMode, Note
+from turnstile.generation import Delta, Draw, Emit, Finish, Free, Generation, LogprobsMode, Note, Numbers
 from turnstile.reasons import NoteCode
 from turnstile.tokens import IdRun, LogprobRun, Vocabulary
 
@@ -107,11 +107,15 @@ class Run:
                 cached_tokens=first.cache_n if first else None,
             ),
             logprobs_mode=self._mode,
-            logprobs_temperature=1.0 if self._mode is LogprobsMode.RAW else self._draw.temperature,
+            logprobs_temperature=self._temperature,
             stop_string=stop_string,
             sampler_echo=msgspec.json.encode(echo).decode(),
             notes=self._notes(),
         )
+
+    @property
+    def _temperature(self) -> float:
+        return 1.0 if self._mode is LogprobsMode.RAW else self._draw.temperature
 
     def _allowed(self, size: int) -> int:
         # The first request goes out whatever its length: that a prompt is too long is the engine's to say.
@@ -153,7 +157,8 @@ class Run:
             if value is None:
                 known[at] = await self._asked_again(start + at)
         self._logprobs += known
-        await emit(Delta(IdRun.of(tokens), self._shown(tokens, known, entries)))
+        numbers = Numbers(LogprobRun.of(known), self._mode, self._temperature)
+        await emit(Delta(IdRun.of(tokens), self._shown(tokens, known, entries), numbers))
         if hit is not None:
             self._ending = (Finish.STOP, "stop_string" if hit.stop_string else "stop_id", hit.stop_string)
         return hit is not None

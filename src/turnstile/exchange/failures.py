@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime
 
+from turnstile.conversation import ReplyDelta
 from turnstile.errors import TurnstileError
-from turnstile.journal import CallFailed
+from turnstile.exchange.partials import Partial, Reading
+from turnstile.generation import Delta
+from turnstile.journal import CallFailed, PartialChoice
 from turnstile.reasons import FailReason
-from turnstile.tokens import NO_IDS, IdRun
+from turnstile.tokens import NO_IDS
 
 _REASONS = {
     "render_failed": FailReason.RENDER_FAILED,
@@ -31,16 +34,28 @@ class Progress:
         self.dialect = dialect
         self.call_id = ""
         """Empty until the call is planned and durable."""
-        self._partials: dict[int, IdRun] = {}
+        self._partials: dict[int, Partial] = {}
 
-    def sampled(self, choice: int, ids_S: IdRun) -> None:
+    def begin(self, choice: int, reading: Reading) -> None:
+        """A choice is being sampled; nothing of it has come yet."""
+        self._partials[choice] = Partial(reading)
+
+    def sampled(self, choice: int, delta: Delta) -> None:
         """A choice has sampled more ids."""
-        self._partials[choice] = self._partials.get(choice, NO_IDS) + ids_S
+        self._partials[choice].gain(delta)
+
+    def told(self, choice: int, deltas: tuple[ReplyDelta, ...]) -> None:
+        """What a choice has sampled was handed out so far as it is certain."""
+        self._partials[choice].tell(deltas)
 
     @property
-    def partials(self) -> tuple[IdRun, ...]:
-        """What each choice has sampled, the first one's first."""
-        return tuple(self._partials.get(choice, NO_IDS) for choice in range(1 + max(self._partials, default=0)))
+    def partials(self) -> tuple[Partial | None, ...]:
+        """What each choice has sampled, the first one's first; None for one that had not begun."""
+        return tuple(self._partials.get(choice) for choice in range(1 + max(self._partials, default=-1)))
+
+
+def _known_of(partial: Partial | None, reason: FailReason) -> PartialChoice:
+    return PartialChoice() if partial is None else partial.choice(reason)
 
 
 def failure(
@@ -57,6 +72,8 @@ def failure(
     else:
         reason = _REASONS.get(error.code, FailReason.REFUSED)
         told = error
+    partials = progress.partials
+    sampled = [NO_IDS if partial is None else partial.ids_S for partial in partials]
     record = CallFailed(
         rollout_id=progress.rollout_id,
         call_id=progress.call_id,
@@ -65,7 +82,8 @@ def failure(
         problem=told.problem,
         dialect=progress.dialect,
         status=told.status,
-        partial_S=progress.partials[0],
-        other_partials_S=progress.partials[1:],
+        partial_S=sampled[0] if sampled else NO_IDS,
+        other_partials_S=tuple(sampled[1:]),
+        partials=tuple(_known_of(partial, reason) for partial in partials) if any(sampled) else (),
     )
     return record, told

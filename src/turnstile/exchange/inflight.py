@@ -133,7 +133,7 @@ def landed(digest: str, call_id: str, answer: Answer) -> Flight:
     flight = Flight(digest, "", call_id)
     for choice, reply in enumerate(answer.replies):
         calls = tuple(
-            ToolCallDelta(index, call.call_id, call.name, call.arguments)
+            ToolCallDelta(index, call.call_id, call.name, call.arguments, is_last=True)
             for index, call in enumerate(reply.message.calls)
         )
         flight.tell(ReplyDelta(choice, reply.message.reasoning, reply.message.text, calls, reply.logprobs))

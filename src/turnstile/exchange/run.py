@@ -19,8 +19,10 @@ from turnstile.exchange.checks import verify
 from turnstile.exchange.draws import SEED_SPACE, choices_of, draw_for, refuse_what_is_not_honoured
 from turnstile.exchange.failures import Progress, failure
 from turnstile.exchange.inflight import Flight
+from turnstile.exchange.partials import Reading
 from turnstile.exchange.prompts import prompt_for
 from turnstile.exchange.records import Planned, Sampled, call_started, sampled_choice
+from turnstile.exchange.resuming import take_up_again
 from turnstile.exchange.rollouts import OpenRollout
 from turnstile.exchange.world import World
 from turnstile.generation import Delta, Draw, Prompt
@@ -79,6 +81,7 @@ async def _take(turn: _Turn) -> Answer:
 
 async def _planned(turn: _Turn) -> Planned:
     world, rollout, call = turn.world, turn.rollout, turn.call
+    await take_up_again(world, rollout, call)
     planned = await prompt_for(world, rollout.forest, rollout.opened, call)
     constraint = constraint_for(world.answer_format, call, planned.prompt.opening)
     seed = world.draw_seed(SEED_SPACE)
@@ -89,18 +92,22 @@ async def _planned(turn: _Turn) -> Planned:
 
 async def _sample(turn: _Turn, prompt: Prompt, draw: Draw) -> tuple[SampledChoice, Reply]:
     world, flight = turn.world, turn.flight
-    parser = Parser(_setup(turn, prompt, draw))
+    setup = _setup(turn, prompt, draw)
+    parser = Parser(setup)
     logprobs: list[TokenLogprob] = []
-
-    async def emit(delta: Delta) -> None:
-        turn.progress.sampled(draw.choice, delta.ids_S)
-        logprobs.extend(delta.logprobs)
-        flight.tell(*parser.feed(delta))
-
-    before = world.policy_version()
-    generation = await world.engine.generate(prompt, draw, emit)
     images = world.served.facts.images
     placeholder_id = None if images is None else images.placeholder_id
+    before = world.policy_version()
+    turn.progress.begin(draw.choice, Reading(setup, placeholder_id, before, world.policy_version))
+
+    async def emit(delta: Delta) -> None:
+        turn.progress.sampled(draw.choice, delta)
+        logprobs.extend(delta.logprobs)
+        told = parser.feed(delta)
+        turn.progress.told(draw.choice, told)
+        flight.tell(*told)
+
+    generation = await world.engine.generate(prompt, draw, emit)
     verdict = verify(prompt, draw, generation, world.served.tokenizer, placeholder_id)
     parsed = parser.finish(generation)
     flight.tell(*parsed.flush)

@@ -12,12 +12,14 @@ import msgspec
 from turnstile.conversation import Message, Past, Role
 from turnstile.errors import StoreError
 from turnstile.generation import Head, History, NodeRef
+from turnstile.history.broken_off import BrokenOff, broken_off
 from turnstile.history.digest import Key, extended, head_key
 from turnstile.history.echoes import Echoes
 from turnstile.history.equality import Pairing, continued
 from turnstile.history.index import PrefixIndex
 from turnstile.history.node import HeldRuns, Node
 from turnstile.journal import (
+    AnswerResumed,
     AnswerUndelivered,
     CallFailed,
     CallJoined,
@@ -62,6 +64,13 @@ class _PromptKeys(msgspec.Struct, frozen=True):
     """Of the whole prompt."""
 
 
+class _Broken(msgspec.Struct, frozen=True):
+    """A broken-off answer and the prompt that it was sampled from."""
+
+    answer: BrokenOff
+    prompt: _PromptKeys
+
+
 class Forest:
     """All that the records of one attempt say. `apply` is the only thing that changes it.
 
@@ -80,6 +89,8 @@ class Forest:
         self._rejected: list[CallRejected] = []
         self._openings: dict[Key, History] = {}
         self._running: dict[str, _PromptKeys] = {}
+        self._broken: dict[NodeRef, _Broken] = {}
+        self._broken_behind: dict[Key, list[BrokenOff]] = {}
         self._runs = HeldRuns()
 
     @classmethod
@@ -140,6 +151,15 @@ class Forest:
         return tuple(self._refused)
 
     @property
+    def has_broken_off(self) -> bool:
+        """Whether there is an answer that broke off, is not held, and of which a client may bring items back."""
+        return any(ref not in self._nodes for ref in self._broken)
+
+    def broken_off(self, key: Key) -> Sequence[BrokenOff]:
+        """Such answers to the prompt of that key, in order of failure."""
+        return tuple(broken for broken in self._broken_behind.get(key, ()) if broken.ref not in self._nodes)
+
+    @property
     def rejected(self) -> Sequence[CallRejected]:
         """Calls that came after the end."""
         return tuple(self._rejected)
@@ -180,6 +200,8 @@ class Forest:
                     self._running_state(record.call_id, "failed")
             case CallJoined() | AnswerUndelivered():
                 self._state(record.call_id, "joined or left")
+            case AnswerResumed():
+                self._check_resumed(record)
             case RolloutFinished() | CallRejected():
                 pass
             case _:
@@ -203,6 +225,8 @@ class Forest:
             case CallJoined():
                 state = self._state(record.call_id, "joined")
                 self._calls[record.call_id] = msgspec.structs.replace(state, joined=(*state.joined, record))
+            case AnswerResumed():
+                self._resume(record)
             case AnswerUndelivered():
                 state = self._state(record.call_id, "undelivered")
                 self._calls[record.call_id] = msgspec.structs.replace(state, undelivered=record)
@@ -231,6 +255,7 @@ class Forest:
             self._rejected,
             self._openings,
             self._running,
+            self._broken,
             self.index,
         )
 
@@ -258,8 +283,19 @@ class Forest:
             self._refused.append(record)
             return
         state = self._running_state(record.call_id, "failed")
-        del self._running[record.call_id]
+        prompt = self._running.pop(record.call_id)
         self._calls[record.call_id] = msgspec.structs.replace(state, failed=record)
+        if prompt.prefill is None:
+            for answer in broken_off(state.started, record):
+                self._broken[answer.ref] = _Broken(answer, prompt)
+                self._broken_behind.setdefault(prompt.before, []).append(answer)
+
+    def _resume(self, record: AnswerResumed) -> None:
+        broken = self._broken[NodeRef(record.call_id, record.choice)]
+        # Of two requests that bring items back at the same time the first one says how many are held.
+        if broken.answer.ref not in self._nodes:
+            started = self._calls[record.call_id].started
+            self._grow(started, broken.answer.choice(record.length_S), broken.prompt)
 
     def _grow(self, started: CallStarted, choice: SampledChoice, prompt: _PromptKeys) -> None:
         message = choice.message if prompt.prefill is None else continued(prompt.prefill, choice.message)
@@ -313,6 +349,15 @@ class Forest:
             )
         if unknown := [ref for ref in record.replayed if ref not in self._nodes]:
             raise _contradiction(f"Call {record.call_id!r} puts back {unknown[0]}, which is not held")
+
+    def _check_resumed(self, record: AnswerResumed) -> None:
+        broken = self._broken.get(NodeRef(record.call_id, record.choice))
+        if broken is None:
+            raise _contradiction(f"An answer of call {record.call_id!r} is resumed, but none of its items is known")
+        if record.length_S not in {taken.length_S for taken in broken.answer.beginnings()}:
+            raise _contradiction(
+                f"Call {record.call_id!r} is resumed behind {record.length_S} ids, where no item of its answer ends"
+            )
 
     def _running_state(self, call_id: str, what: str) -> CallState:
         state = self._state(call_id, what)

@@ -74,9 +74,16 @@ def match(forest: Forest, head: Head, call: Call) -> Match:
             *_notes_on_new(forest, walked, covered_spoken_M, call.ending, replays),
             *_notes_on_ids(call.messages),
             *listed({NoteCode.REASONING_RESTORED: known.restored_M} if known.restored_M else {}),
+            *_notes_on_parent(parent),
         ),
         replays=replays,
     )
+
+
+def _notes_on_parent(parent: Node | None) -> tuple[Note, ...]:
+    """That the request goes on from an answer that broke off."""
+    notes = () if parent is None else parent.choice.notes
+    return tuple(note for note in notes if note.code is NoteCode.CONTINUED_FROM_ABORTED)
 
 
 def _held_answer(node: Node) -> HeldAnswer:

@@ -130,6 +130,11 @@ class Node:
         return bool(self.choice.incomplete) or not self.choice.ids_S
 
     @property
+    def is_resumed(self) -> bool:
+        """Whether it is the beginning of an answer that broke off: a client kept its finished items and went on."""
+        return any(note.code is NoteCode.CONTINUED_FROM_ABORTED for note in self.choice.notes)
+
+    @property
     def continues_parent(self) -> bool:
         """Whether this completion goes on writing its parent's answer: both are then one message, `message`."""
         return self.prefill is not None and not self.started.new_M

@@ -175,6 +175,14 @@ class AnswerReader:
             return Cut.REASONING
         return Cut.CALL if in_call else Cut.CONTENT
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether an answer that was cut here would say what was found so far and nothing else."""
+        if self._mode is not _Mode.ANSWER:
+            return False
+        ends_in_space = self._since in (_Since.REASONING, _Since.CALL) and not self._pending.strip(WHITESPACE)
+        return ends_in_space or not self._pending
+
     def _step(self) -> bool:
         """Read the pending text as far as it is certain; whether there may be more to read."""
         match self._mode:

@@ -114,6 +114,11 @@ class Parser:
         self._reader.feed(self._stops.feed(self._visible.feed(delta.ids_S)))
         return self._told(self._reader.take(), delta.logprobs)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether an answer that was cut here would be what was told so far, and nothing else."""
+        return self._visible.is_settled and self._stops.is_settled and self._reader.is_settled
+
     def finish(self, generation: Generation) -> Parsed:
         """The whole answer. Ids of the generation that no delta brought are read first.
 
@@ -150,7 +155,7 @@ class Parser:
             at = len(self._calls)
             self._calls.append(call)
             deltas.append(ToolCallDelta(at, call_id=call.call_id, name=call.name))
-            deltas.append(ToolCallDelta(at, arguments=call.arguments))
+            deltas.append(ToolCallDelta(at, arguments=call.arguments, is_last=True))
         return ReplyDelta(self._setup.choice, pieces.reasoning, pieces.content, tuple(deltas), logprobs)
 
     def _message(self) -> Message:

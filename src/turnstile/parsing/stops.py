@@ -22,6 +22,11 @@ class StopFilter:
         self.matched: str = ""
         """The stop string that ended the text; empty while none has."""
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is held back."""
+        return not self._held
+
     def feed(self, text: str) -> str:
         """What can be said to be before any stop string."""
         if not self._stops:

@@ -41,6 +41,11 @@ class VisibleText:
         self.count_S += len(ids_S)
         return self._decoder.decode(seen)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the ids so far end with a whole character."""
+        return not self._decoder.getstate()[0]
+
     def finish(self) -> str:
         """U+FFFD if the ids ended inside a character, else nothing."""
         return self._decoder.decode(b"", final=True)

@@ -97,7 +97,7 @@ class BlockWriter:
             if self._open is not _Kind.TOOL_USE or call.index != self._call:
                 raise RuntimeError(f"arguments of call {call.index} came while another block was open")
             events += self._argued(call.arguments)
-        return events
+        return [*events, *self.close()] if call.is_last else events
 
     def _argued(self, arguments: str) -> list[BlockEvent]:
         """Input leaves as it comes, unless it is no JSON object: then it has to be whole to be put into one."""

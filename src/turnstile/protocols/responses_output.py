@@ -332,3 +332,5 @@ class Output:
         if delta.arguments:
             assert isinstance(self._open, _FunctionCall | _CustomCall)
             yield from self._open.gain(delta.arguments)
+        if delta.is_last:
+            yield from self.close("completed")

@@ -11,6 +11,7 @@ import msgspec
 from turnstile.errors import StoreError
 from turnstile.generation import Forked, History, Rerendered
 from turnstile.journal import (
+    AnswerResumed,
     AnswerUndelivered,
     CallFailed,
     CallJoined,
@@ -97,7 +98,7 @@ def _attempt(connection: sqlite3.Connection, row: Row) -> int:
 
 def _call_id(record: Record) -> str:
     match record:
-        case CallStarted() | CallJoined() | TurnCommitted() | CallFailed() | AnswerUndelivered():
+        case CallStarted() | CallJoined() | TurnCommitted() | CallFailed() | AnswerResumed() | AnswerUndelivered():
             return record.call_id
         case RolloutOpened() | RolloutFinished() | CallRejected():
             return ""
@@ -119,7 +120,7 @@ def _summarise(connection: sqlite3.Connection, record: Record, key: tuple[str, i
         case RolloutFinished():
             values = (record.status.value, record.finished_at.isoformat(), record.reward)
             _add(connection, key, "status = ?, finished_at = ?, reward = ?", values)
-        case CallJoined() | AnswerUndelivered() | CallRejected():
+        case CallJoined() | AnswerResumed() | AnswerUndelivered() | CallRejected():
             pass
         case _:
             assert_never(record)

@@ -10,8 +10,9 @@ import msgspec
 import orjson
 
 from turnstile.errors import StoreError, TurnstileError
-from turnstile.history.forest import Forest
+from turnstile.history.forest import CallState, Forest
 from turnstile.journal import RolloutFinished, RolloutOpened, RolloutStatus
+from turnstile.reasons import DiscardReason
 from turnstile.tokens import SegmentKind
 from turnstile.trajectory.call_lines import CallLines
 from turnstile.trajectory.chat_shape import Shelf
@@ -109,6 +110,7 @@ def _token_counts(
     for line, call in zip(fates.lines, calls, strict=True):
         if call.sequence is None:
             discarded[call.kind_reason or ""] += _sampled_by(line)
+    discarded[DiscardReason.ABORTED_TAIL.value] += _tails(forest)
     return TokenCounts(
         sampled=_sampled_in_all(forest),
         trainable=trainable,
@@ -125,8 +127,23 @@ def _sampled_by(line: CallLine) -> int:
 
 def _sampled_in_all(forest: Forest) -> int:
     """Every token that the journal says was sampled, counted past all that decides where it goes."""
-    kept = sum(len(node.choice.ids_S) for node in forest.nodes)
-    return kept + sum(state.failed.partial_count for state in forest.calls.values() if state.failed is not None)
+    return sum(map(_sampled_by_call, forest.calls.values()))
+
+
+def _sampled_by_call(state: CallState) -> int:
+    if state.committed is not None:
+        return sum(len(choice.ids_S) for choice in state.committed.choices)
+    return 0 if state.failed is None else state.failed.partial_count
+
+
+def _tails(forest: Forest) -> int:
+    """What failed calls had sampled beside the beginnings that clients went on from."""
+    resumed: Counter[str] = Counter()
+    for node in forest.nodes:
+        if node.is_resumed:
+            resumed[node.ref.call_id] += len(node.choice.ids_S)
+    failed = {call_id: state.failed for call_id, state in forest.calls.items() if call_id in resumed}
+    return sum(each.partial_count - resumed[call_id] for call_id, each in failed.items() if each is not None)
 
 
 def _check_conservation(rollout: Rollout) -> None:

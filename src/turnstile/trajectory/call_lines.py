@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from hashlib import sha256
 from typing import assert_never, cast
 
@@ -102,7 +103,6 @@ class CallLines:
 
     def _completed(self, line: CallLine, node: Node) -> CallInfo:
         choice = node.choice
-        committed = line.state.committed
         reason = self._fates.discarded.get(node.ref)
         incomplete = incomplete_reasons(node)
         return msgspec.structs.replace(
@@ -112,7 +112,7 @@ class CallLines:
             kind_reason=(line.state.started.purpose or None) if reason is None else reason.value,
             choice_index=choice.choice,
             sequence=self._fates.owners.get(node.ref),
-            finished_at=None if committed is None else committed.finished_at,
+            finished_at=_ended_at(line.state),
             finish=choice.finish.value,
             engine_finish_reason=choice.engine_finish_reason or None,
             usage=UsageInfo(
@@ -194,6 +194,12 @@ def _kind(started: CallStarted) -> str:
             return "auxiliary"
         case _:
             assert_never(started.kind)
+
+
+def _ended_at(state: CallState) -> datetime | None:
+    if state.committed is not None:
+        return state.committed.finished_at
+    return None if state.failed is None else state.failed.failed_at
 
 
 def history_word(history: History) -> str:

@@ -78,7 +78,9 @@ class Fates:
         """
         started = [state.started for state in self._forest.calls.values()]
         continued = {each.parent for each in started} | {ref for each in started for ref in each.replayed}
-        reasons: dict[NodeRef, DiscardReason] = {}
+        # A beginning that no later call was planned on is nobody's, like the rest of its answer.
+        begun = (node.ref for node in self._nodes if node.is_resumed)
+        reasons = {ref: DiscardReason.ABORTED_TAIL for ref in begun if ref not in continued}
         for state in self._forest.calls.values():
             refs = [NodeRef(state.started.call_id, choice.choice) for choice in _choices(state)]
             if any(ref in continued for ref in refs):

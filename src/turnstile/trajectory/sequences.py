@@ -138,7 +138,7 @@ def _mask(node: Node, index: int, fates: Fates) -> MaskReason | None:
         case Finish.STOP | Finish.LENGTH:
             return None
         case Finish.ABORT:
-            return MaskReason.ABORTED
+            return None if node.is_resumed else MaskReason.ABORTED
         case Finish.ERROR:
             return MaskReason.INCOMPLETE_CALL
         case _:
