@@ -216,6 +216,8 @@ class NoteCode(enum.StrEnum):
     """The engine cannot say which prompt ids it ran."""
     REASONING_BLOB_UNKNOWN = "reasoning_blob_unknown"
     """Reasoning came sealed by someone else; it was not read."""
+    HEAD_PARTS = "head_parts"
+    """Which parts of the head are not as in the nearest earlier one, such as `system[0]` or `tools`."""
     QUIRK = "quirk"
     """A habit of a harness was met and acted on; the detail is its name in the table of quirks."""
     UNKNOWN_FIELDS = "unknown_fields"

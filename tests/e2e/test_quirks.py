@@ -107,6 +107,9 @@ def test_case_j1_with_the_rule_off_each_turn_is_a_new_root(
         ("root", None), ("root", "head_changed"),
     ]  # fmt: skip
     assert billing("bbbbb") in room.text(it.prompts[1])
+    first_call, second_call = (state.started for state in room.forest(it.agent).calls.values())
+    assert first_call.notes == ()
+    assert ("head_parts", "system[0]") in [(note.code, note.detail) for note in second_call.notes]
     assert it.agent.summary["quirks"] == {}
 
 

@@ -11,11 +11,12 @@ from turnstile.conversation import Call, Message, Role, TokenLogprob
 from turnstile.engines.base import Capabilities
 from turnstile.exchange.checks import Verdict
 from turnstile.exchange.inflight import Flight
-from turnstile.generation import Draw, Generation, Head, Match, Note, Prompt
+from turnstile.generation import Draw, Generation, Head, Match, Note, Prompt, Root
 from turnstile.history.forest import Forest
+from turnstile.history.head_parts import changed_parts
 from turnstile.journal import CallStarted, SampledChoice
 from turnstile.parsing.parser import Parsed
-from turnstile.reasons import NoteCode
+from turnstile.reasons import NoteCode, RootReason
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -66,7 +67,7 @@ def call_started(planned: Planned, forest: Forest, flight: Flight, engine: Capab
         agent_name=call.agent_name,
         instructions_M=call.thread.instructions_M,
         storage=call.thread.storage,
-        notes=(*_noticed(call), *held.notes, *prompt.notes),
+        notes=(*_noticed(call), *_head_note(planned, forest), *held.notes, *prompt.notes),
         replayed=prompt.replayed,
         echoed=_echoed(planned) if prompt.parent else None,
         tool_choice=call.tool_choice,
@@ -86,6 +87,12 @@ def _echoed(planned: Planned) -> Message | None:
     sent = msgspec.structs.replace(call.messages[held.covered_M - 1], answer_id=handed_out.answer_id)
     is_one = sent.role is Role.ASSISTANT and len(sent.calls) == len(handed_out.calls)
     return sent if is_one and sent != handed_out else None
+
+
+def _head_note(planned: Planned, forest: Forest) -> Iterator[Note]:
+    """What of the head made a root of the call."""
+    if planned.prompt.history == Root(RootReason.HEAD_CHANGED):
+        yield Note(NoteCode.HEAD_PARTS, ", ".join(changed_parts(forest, planned.head, planned.call.messages)))
 
 
 def _noticed(call: Call) -> Iterator[Note]:
