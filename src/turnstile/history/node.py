@@ -11,6 +11,7 @@ from turnstile.conversation import Message, Past
 from turnstile.generation import NodeRef
 from turnstile.history.digest import Key
 from turnstile.journal import CallStarted, SampledChoice
+from turnstile.reasons import NoteCode
 from turnstile.tokens import IdRun, IdsDigest
 
 _ID_BYTES = 4
