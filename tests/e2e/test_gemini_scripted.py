@@ -6,6 +6,7 @@ The public cases that Gemini can express are here under their names.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -379,3 +380,67 @@ def test_case_j6_an_added_default_is_forgiven_and_an_edit_is_not(talk: Any) -> N
     assert it.notes == {"normalised:arguments_added": 1}
     again(replace_all=True, file="f")
     assert it.history["root"] + it.history["spliced"] == 2 and len(it.history) == 3
+
+
+@pytest.fixture
+def silent(wire_up: Callable[..., Any], tools_folder: Path) -> Iterator[Asker]:
+    """A room whose clients hear a keep-alive every 50 milliseconds."""
+    with wire_up(tools_folder, ("<|im_end|>",), keep_alive_s=0.05, grace_s=0.1) as room:
+        it = Asker(room, room.agent())
+        yield it
+        it.client.close()
+
+
+def late_answer(it: Asker) -> bytes:
+    """A raw stream whose engine is silent until some blank lines have come; to its end, whatever that is."""
+    it.agent.path = f"{it.agent.handle.base_url}/v1beta/models/m:streamGenerateContent"
+    it.room.fake.held = True
+    with it.agent.calling(json.dumps({"contents": [{"parts": [{"text": "Hi"}]}]}).encode()) as line:
+        heard = b""
+        while heard.count(b"1\r\n\n\r\n") < 3:
+            heard += line.recv(65536)
+        it.room.fake.held = False
+        while not heard.endswith(b"\r\n0\r\n\r\n") and (more := line.recv(65536)):
+            heard += more
+    return heard
+
+
+def test_case_e4_blank_lines_bridge_a_silent_engine_and_the_stream_ends_well(silent: Asker) -> None:
+    silent.room.script("A<|im_end|>")
+    heard = late_answer(silent)
+    assert heard.endswith(b"\r\n0\r\n\r\n")
+    assert b'"finishReason":"STOP"' in heard
+
+
+def test_case_e2_a_failure_behind_the_first_bytes_is_told_bare_and_the_body_has_no_end(
+    silent: Asker, fakes: Any
+) -> None:
+    silent.room.fake.faults.append(fakes.Fault.HALF_BODY)
+    heard = late_answer(silent)
+    assert heard.endswith(b"\n\r\n") and not heard.endswith(b"0\r\n\r\n")
+    assert b'{"error":{"code":' in heard and b"finishReason" not in heard
+    assert silent.agent.summary["failed_calls"] == {"engine_unreachable": 1}
+
+
+def test_the_sdk_bears_blank_lines_and_raises_on_a_stream_without_an_end(silent: Asker, fakes: Any) -> None:
+    room = silent.room
+    room.fake.faults.append(fakes.Fault.HALF_BODY)
+    for _ in range(2):
+        room.fake.held = True
+        timer = threading.Timer(0.3, lambda: setattr(room.fake, "held", False))
+        timer.start()
+        if room.fake.faults:
+            with pytest.raises(Exception, match=r"incomplete|closed|peer|payload"):
+                silent.ask("Hi", stream=True)
+            room.script("A<|im_end|>")
+        else:
+            assert texts(said(silent.ask("Hi", stream=True))) == "A"
+        timer.join()
+
+
+def test_a_failure_before_the_first_byte_has_its_status(talk: Any, fakes: Any) -> None:
+    it = talk()
+    it.room.fake.faults.append(fakes.Fault.HALF_BODY)
+    with pytest.raises(errors.ServerError) as caught:
+        it.ask("Hi", stream=True)
+    assert (caught.value.code, caught.value.status) == (502, "UNAVAILABLE")

@@ -31,7 +31,10 @@ def request_id(head: AnswerHead) -> str:
 
 
 class Severed(msgspec.Struct, frozen=True):
-    """The connection is to break off where it is: the dialect's clients take any proper end for a whole answer."""
+    """The connection is to break off: the dialect's clients take any proper end for a whole answer."""
+
+    last_words: bytes
+    """What may still be said before."""
 
 
 class Encoder(Protocol):

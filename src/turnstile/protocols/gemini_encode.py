@@ -172,14 +172,14 @@ class StreamEncoder:
         return b"".join([*chunks, b"]" if self._delivery is Delivery.ARRAY else b""])
 
     def fail(self, error: TurnstileError) -> Severed:
-        """No end: the connection breaks off.
+        """The bare error, and no end: the connection breaks off.
 
         Source: gemini-cli 0.61 takes what came before an error event, and before a body's proper end, for the whole
-        answer; a connection that breaks fails its turn.
+        answer. At an error that is no event, and comes in one piece, it sends its request again; at a connection that
+        breaks without one its run fails. `google-genai` 3.6 raises when the connection breaks.
         """
-        del error
         self._phase = _Phase.ENDED
-        return Severed()
+        return Severed(error_body(error) + b"\n")
 
     def keep_alive(self) -> bytes:
         """A blank line, which is nothing between events, and nothing between the elements of an array.

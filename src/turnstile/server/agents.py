@@ -226,6 +226,10 @@ async def _leave_on_hang_up(receive: Receive, follower: Follower) -> None:
     follower.leave()
 
 
+_LAST_WORDS_S = 0.1
+"""How long a connection outlives its last words: clients drop what they have not read when it breaks."""
+
+
 class Line:
     """The socket's side of one answer: headers leave with the first bytes."""
 
@@ -255,7 +259,10 @@ class Line:
 
         A body that is left without an end makes the server close the connection in the middle of it.
         """
-        if not isinstance(ending, Severed):
+        if isinstance(ending, Severed):
+            await self.write(flight, media_type, ending.last_words)
+            await asyncio.sleep(_LAST_WORDS_S)
+        else:
             await self.end(flight, media_type, ending)
 
     async def refuse(self, dialect: Dialect, error: TurnstileError, flight: Flight | None = None) -> None:
