@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from turnstile.conversation import Call, Sampling, ToolMode
+from turnstile.conversation import Call, Sampling, ToolMode, is_plain
 from turnstile.engines.base import Capabilities
 from turnstile.errors import CallerError
 from turnstile.generation import Constraint, Draw, Free
@@ -94,7 +94,7 @@ def refuse_images(call: Call, capabilities: Capabilities) -> None:
     if capabilities.images != "none":
         return
     for at, message in enumerate(call.messages):
-        if message.images:
+        if not is_plain(message) and message.images:
             raise CallerError(
                 f"`messages[{at}]` holds an image, but the engine ({capabilities.engine} {capabilities.version}) "
                 "cannot be given one",
