@@ -24,7 +24,7 @@ def changed_parts(forest: Forest, head: Head, messages: Sequence[Message]) -> tu
         head: the call's.
         messages: the call's, whose leading system messages belong to its head.
     """
-    roots = (state.started for state in reversed(forest.calls.values()) if state.started.parent is None)
+    roots = (state.started for state in reversed(tuple(forest.calls.values())) if state.started.parent is None)
     told = (
         tuple(_differing((forest.heads[root.head], root.new_M), (head, messages))) for root in islice(roots, _LATEST)
     )

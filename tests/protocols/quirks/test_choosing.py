@@ -28,7 +28,7 @@ action = { type = "mark_auxiliary", purpose = "judge" }
 """
 OWN = (
     Quirk("clock", RemoveSystemLine("Current time:", Place.ANY_LINE)),
-    Quirk("my_judge", MarkAuxiliary("judge"), When(tools=ToolsShown.NONE, system_has=("You judge",))),
+    Quirk("my_judge", MarkAuxiliary("judge"), When(tools=ToolsShown.NONE, system_has=("you judge",))),
 )
 SWITCHED = [quirk.name for quirk in KNOWN if not isinstance(quirk.action, ToldOnly)]
 

@@ -139,9 +139,9 @@ MEETS: list[tuple[When, Call, Call]] = [
     (When(output_fields=("x",)), call(USER, output=JsonSchema('{"properties":{"x":1}}')),
      call(USER, output=JsonSchema('{"properties":[]}'))),
     (When(max_tokens=1), call(USER, sampling=Sampling(max_tokens=1)), call(USER)),
-    (When(user_is="HI"), call(system("s"), USER), call(USER, USER)),
+    (When(user_is="hi"), call(system("s"), USER), call(USER, USER)),
     (When(last_user_has=("nope", "h")), call(USER), call(USER, ASSISTANT)),
-    (When(system_has=("B",)), call(system("a"), system("b"), USER), call(system("a"), USER, system("b"))),
+    (When(system_has=("b",)), call(system("a"), system("B"), USER), call(system("a"), USER, system("b"))),
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from turnstile.conversation import Call, CallKind
 from turnstile.protocols import DIALECTS
 from turnstile.protocols.base import WireRequest
 from turnstile.protocols.quirks import KNOWN, apply
+from turnstile.protocols.quirks.choosing import folded
 from turnstile.protocols.quirks.entry import MarkAuxiliary, NameAgent, ToldOnly
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -148,6 +149,10 @@ def test_an_entry_says_who_since_when_what_is_sent_what_is_done_and_where_it_sta
     told = [quirk.who, quirk.since, quirk.sends, quirk.effect, quirk.reference]
     assert all(told)
     assert not any("|" in text or "\n" in text for text in told)
+
+
+def test_texts_stand_in_the_table_as_they_are_compared() -> None:
+    assert [quirk.name for quirk in KNOWN if folded(quirk.when) != quirk.when] == []
 
 
 @pytest.mark.parametrize("name", AUXILIARY)

@@ -54,7 +54,21 @@ def read_quirks(text: str, form: FileForm) -> tuple[Quirk, ...]:
     for quirk in file.quirks:
         for fault in _faults(quirk):
             raise _invalid(f"Quirk `{quirk.name[:64]}`: {fault}")
-    return file.quirks
+    return tuple(msgspec.structs.replace(quirk, when=folded(quirk.when)) for quirk in file.quirks)
+
+
+def folded(when: When) -> When:
+    """The same tests as the interpreter wants them: case-folded once, and not with each request."""
+
+    def fold(texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(text.casefold() for text in texts)
+
+    return msgspec.structs.replace(
+        when,
+        user_is=when.user_is.casefold(),
+        last_user_has=fold(when.last_user_has),
+        system_has=fold(when.system_has),
+    )
 
 
 def chosen_quirks(own: Sequence[Quirk], without: Sequence[str]) -> tuple[Quirk, ...]:

@@ -36,7 +36,10 @@ class HeaderTest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 
 
 class When(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How a request shows a habit: every test that is given must hold. Texts are compared without regard to case."""
+    """How a request shows a habit: every test that is given must hold.
+
+    Texts are compared without regard to case, and stand here case-folded.
+    """
 
     dialects: tuple[str, ...] = ()
     """Any of these."""

@@ -37,27 +37,31 @@ def apply(quirks: Sequence[Quirk], call: Call, headers: Mapping[str, str]) -> Ca
         call: as its dialect decoded it.
         headers: of the request, names in lower case.
     """
-    removing = [quirk for quirk in quirks if isinstance(quirk.action, RemoveSystemLine)]
-    marking = [quirk for quirk in quirks if not isinstance(quirk.action, RemoveSystemLine)]
-    for quirk in (*removing, *marking):
-        if (changed := _applied(quirk, call, headers)) is not call:
-            call = msgspec.structs.replace(changed, quirks=(*call.quirks, quirk.name))
+    for quirk in quirks:
+        if isinstance(quirk.action, RemoveSystemLine) and _Shown(call, headers).meets(quirk.when):
+            call = _noted(quirk, call, _without_line(call, quirk.action))
+    # Marks change nothing that a test looks at, so what was found out of the request holds for all of them.
+    shown = _Shown(call, headers)
+    for quirk in quirks:
+        call = _noted(quirk, call, _marked(quirk, call, shown))
     return call
 
 
-def _applied(quirk: Quirk, call: Call, headers: Mapping[str, str]) -> Call:
-    """The call after one quirk; the very same one if it does not show it."""
+def _noted(quirk: Quirk, call: Call, changed: Call) -> Call:
+    return call if changed is call else msgspec.structs.replace(changed, quirks=(*call.quirks, quirk.name))
+
+
+def _marked(quirk: Quirk, call: Call, shown: _Shown) -> Call:
+    """The call after one quirk that says whose it is; the very same one if it does not show it."""
     match quirk.action:
-        case ToldOnly():
+        case ToldOnly() | RemoveSystemLine():
             return call
-        case RemoveSystemLine() as removal:
-            return _without_line(call, removal) if _Shown(call, headers).meets(quirk.when) else call
         case MarkAuxiliary(purpose=purpose):
-            if call.kind is CallKind.AUXILIARY or not _Shown(call, headers).meets(quirk.when):
+            if call.kind is CallKind.AUXILIARY or not shown.meets(quirk.when):
                 return call
             return msgspec.structs.replace(call, kind=CallKind.AUXILIARY, purpose=purpose)
         case NameAgent() as naming:
-            return _named(call, naming, headers) if _Shown(call, headers).meets(quirk.when) else call
+            return _named(call, naming, shown.headers) if shown.meets(quirk.when) else call
         case _:
             assert_never(quirk.action)
 
@@ -127,7 +131,7 @@ class _Shown:
 
     def __init__(self, call: Call, headers: Mapping[str, str]) -> None:
         self._call = call
-        self._headers = headers
+        self.headers = headers
 
     def meets(self, when: When) -> bool:
         """Whether every test holds; the cheap ones come first."""
@@ -144,18 +148,22 @@ class _Shown:
 
     def _meets_texts(self, when: When) -> bool:
         return (
-            (when.answers is Answers.EITHER or not any(each.role is Role.ASSISTANT for each in self._call.messages))
+            (when.answers is Answers.EITHER or not self._has_answers)
             and (not when.output_fields or set(when.output_fields) == self._output_fields)
-            and (not when.user_is or when.user_is.casefold() == self._only_user)
+            and (not when.user_is or when.user_is == self._only_user)
             and (not when.last_user_has or _any_in(when.last_user_has, self._last_user))
             and (not when.system_has or _any_in(when.system_has, self._system))
         )
 
     def _has(self, name: str, value: str) -> bool:
-        sent = self._headers.get(name, "").strip()
+        sent = self.headers.get(name, "").strip()
         return sent == value if value else bool(sent)
 
-    @property
+    @cached_property
+    def _has_answers(self) -> bool:
+        return any(each.role is Role.ASSISTANT for each in self._call.messages)
+
+    @cached_property
     def _output_fields(self) -> set[str]:
         if not isinstance(self._call.output, JsonSchema):
             return set()
@@ -164,12 +172,12 @@ class _Shown:
         except msgspec.MsgspecError:
             return set()
 
-    @property
+    @cached_property
     def _only_user(self) -> str:
         said = [each for each in self._call.messages if each.role is Role.USER]
         return said[0].text.strip().casefold() if len(said) == 1 else ""
 
-    @property
+    @cached_property
     def _last_user(self) -> str:
         last = self._call.messages[-1] if self._call.messages else None
         return _beginning([last]) if last is not None and last.role is Role.USER else ""
@@ -190,4 +198,4 @@ def _beginning(messages: Iterable[Message]) -> str:
 
 
 def _any_in(pieces: Iterable[str], text: str) -> bool:
-    return any(piece.casefold() in text for piece in pieces)
+    return any(piece in text for piece in pieces)
