@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bridge-table check fix bench bench-peers clean
+.PHONY: help demo test harnesses bridge-table check fix bench bench-peers clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -21,6 +21,10 @@ demo: $(STAMP) ## a real agent and a real small model through the proxy, in a mi
 
 test: $(STAMP) ## the whole test suite
 	$(BIN)/python -m pytest
+
+harnesses: $(STAMP) ## real agent harnesses end to end, also with a failing engine (installs them once: 2.9 GB)
+	$(BIN)/python tests/harnesses/install.py
+	$(BIN)/python tests/harnesses/run.py --faults
 
 bridge-table: $(STAMP) ## every shape of every model family against a whole render (fetches 48 families once)
 	TURNSTILE_FAMILIES=all $(BIN)/python -m pytest tests/templates/test_bridge_table.py tests/templates/test_class_table.py tests/templates/test_checks_multi.py tests/cli/test_certify_process.py

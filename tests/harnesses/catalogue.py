@@ -6,11 +6,12 @@ To add one: a `Harness` in `HARNESSES`. Nothing else knows a harness by name.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from played import Hands, ToolUse
+from played import BY_ANSWERS, Hands, ToolUse
 
 AGENTS = Path(__file__).parent / "agents"
 TASK = "Fix the bug in calc.py so that python3 test_calc.py passes."
@@ -65,13 +66,11 @@ class Harness:
     """What the served model is called."""
     auxiliary: int = 0
     """Calls that it makes for itself in a run."""
-    quick: bool = False
-    """Whether it is run with the test suite where it is installed."""
     limit_s: float = 120.0
     forks: frozenset[str] = frozenset()
     """Reasons of forks that are real: it does rewrite what the model said."""
     survives: frozenset[str] = frozenset({"429", "500", "cut", "clean end", "error event"})
-    """Troubles at the engine after which it goes on and finishes the task."""
+    """Troubles at the engine after which it goes on and finishes the task. After others it gives up."""
 
 
 def _npm(name: str, package: str, version: str, size_mb: int) -> Package:
@@ -273,6 +272,20 @@ def _agent(script: str, *words: str) -> Callable[[Place], Command]:
     )
 
 
+BEFORE_THE_FIRST_BYTE = frozenset({"429", "500"})
+"""What the official SDKs send again by themselves; a stream that breaks is an exception of the agent's own program."""
+
+
+def _smol_hands(repository: Path) -> Hands:
+    hands = _shell_only("shell")(repository)
+    return replace(
+        hands,
+        done=lambda: ToolUse("final_answer", {"answer": "`add` adds now."}),
+        result=re.compile(r"<\|im_start\|>assistant\n(?!\Z)"),
+        turns=BY_ANSWERS,
+    )
+
+
 OPENAI_AGENTS = _pip("openai-agents", "0.24.0", 120)
 PYDANTIC_AI = _pip("pydantic-ai", "2.62.0", 281)
 
@@ -336,9 +349,19 @@ HARNESSES = (
             OPENAI_AGENTS,
             _agent("openai_agents.py", dialect),
             _shell_only("shell"),
-            quick=True,
+            survives=BEFORE_THE_FIRST_BYTE,
         )
         for dialect in ("chat", "responses")
+    ),
+    Harness(
+        "smolagents 1.26.0",
+        "chat",
+        _pip("smolagents", "1.26.0", 142, "smolagents[openai]"),
+        _agent("smol.py"),
+        _smol_hands,
+        # It writes each call as a Python literal behind the text that was sampled: the model reads another history.
+        forks=frozenset({"assistant_edited"}),
+        survives=BEFORE_THE_FIRST_BYTE,
     ),
     *(
         Harness(
@@ -347,7 +370,7 @@ HARNESSES = (
             PYDANTIC_AI,
             _agent("pydantic_ai_agent.py", dialect),
             _shell_only("shell"),
-            quick=True,
+            survives=frozenset() if dialect == "gemini" else BEFORE_THE_FIRST_BYTE,
         )
         for dialect in ("chat", "responses", "anthropic", "gemini")
     ),
@@ -357,6 +380,7 @@ HARNESSES = (
         _npm("gemini-cli", "@google/gemini-cli", "0.61.0", 100),
         _gemini_command,
         _gemini_like("replace"),
+        survives=BEFORE_THE_FIRST_BYTE,
     ),
 )
 

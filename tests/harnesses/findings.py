@@ -17,6 +17,9 @@ from turnstile.trajectory.format import Rollout
 from turnstile.trajectory.shapes import CallInfo
 from turnstile.trajectory.validate import validate_file
 
+BROKEN = ("error", "abort")
+"""How calls finish that have no whole answer."""
+
 
 @dataclass(frozen=True)
 class Report:
@@ -28,6 +31,7 @@ class Report:
     requests: int
     auxiliary: int
     failed: int
+    """Calls without a whole answer."""
     roots: int
     """Of the main agent."""
     forks: list[str]
@@ -54,7 +58,7 @@ class Findings:
 
     def report(self) -> Report:
         """Judge."""
-        answered = [call for call in self.rollout.calls if call.finish != "error"]
+        answered = [call for call in self.rollout.calls if call.finish not in BROKEN]
         main = [call for call in answered if self._is_main(call)]
         notes = Counter(note for call in answered for note in self._notes(call))
         return Report(
@@ -76,7 +80,11 @@ class Findings:
         return call.kind != "auxiliary" and self.rollout.heads[call.head].tools is not None
 
     def _notes(self, call: CallInfo) -> list[str]:
-        return []
+        """Codes; of a quirk, its name."""
+        facts = self.rollout.extra.get("turnstile.calls", {})
+        assert isinstance(facts, dict)
+        notes = facts.get(call.call_id, {}).get("notes", [])
+        return [note["detail"] if note["code"] == "quirk" else note["code"] for note in notes]
 
     def _is_repaired(self) -> bool:
         test = subprocess.run(["python3", "test_calc.py"], cwd=self.repository, capture_output=True, check=False)
@@ -112,7 +120,7 @@ class Findings:
                 yield f"{call.call_id} is {call.history}:{call.history_reason}"
             if self.rollout.heads[call.head].tools is None and call.kind != "auxiliary":
                 yield f"{call.call_id} has no tools and is not marked auxiliary"
-        failed = [call.call_id for call in self.rollout.calls if call.finish == "error"]
+        failed = [call.call_id for call in self.rollout.calls if call.finish in BROKEN]
         if failed:
             yield f"Calls failed: {failed}"
         if (handed := sum(map(len, self.engine.answers))) != self.rollout.token_counts.sampled:
@@ -127,21 +135,32 @@ class Findings:
             yield f"Tokens are lost: {counts}"
 
     def _untrue_samples(self) -> Iterator[str]:
-        """A trainable stretch must be an answer as the engine gave it, whole; each call's is trained once at most."""
-        whole = Counter(tuple(answer) for answer in self.engine.answers)
+        """A trainable stretch must be an answer as the engine gave it, whole; each call's is trained once at most.
+
+        Of a broken answer nothing may be trained, unless the harness keeps its finished items and goes on from them:
+        then its beginning, in a call that says that it was aborted.
+        """
+        given = Counter(tuple(answer) for answer in self.engine.answers)
         trained: Counter[tuple[int, ...]] = Counter()
         lines: Counter[int] = Counter()
+        for line, ids in self._trained():
+            lines[line] += 1
+            if self.rollout.calls[line].finish not in BROKEN:
+                trained[ids] += 1
+            elif not any(answer[: len(ids)] == ids for answer in given):
+                yield f"Trained of a broken answer, and not its beginning: {self.engine.text(list(ids))!r}"
+        for answer, times in trained.items():
+            if times > given[answer]:
+                yield f"Trained {times} times, given {given[answer]} times: {self.engine.text(list(answer))!r}"
+        yield from (f"Call {line} is trained {times} times" for line, times in lines.items() if times > 1)
+
+    def _trained(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Each trainable stretch, with the line of its call."""
         for sequence in self.rollout.sequences:
             ids = sequence.token_ids.tolist()
             for segment, _ in sequence.sampled_segments():
                 if segment.trainable:
-                    trained[tuple(ids[segment.start : segment.end])] += 1
-                    lines[segment.call or 0] += 1
-        for answer, times in trained.items():
-            if times > whole[answer]:
-                text = self.engine.text(list(answer))
-                yield f"Trained {times} times, given {whole[answer]} times: {text!r}"
-        yield from (f"Call {line} is trained {times} times" for line, times in lines.items() if times > 1)
+                    yield segment.call or 0, tuple(ids[segment.start : segment.end])
 
 
 def _is_break(call: CallInfo) -> bool:

@@ -20,10 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-CALLS_BEFORE = {0: 0, 1: 1, 3: 2, 4: 3, 5: 4}
-"""Turn by the number of tool results."""
-LAST_TURN = 5
-TURNS = LAST_TURN + 1
 MARKS = re.compile(r"(</?think>\n*|\n*</?tool_call>\n?|<\|im_end\|>)")
 PIECE_CHARS = 11
 
@@ -38,6 +34,16 @@ class Turn(enum.IntEnum):
     TEST_PASSES = 4
     DONE = 5
     """The last one, whatever comes."""
+    STATUS = 6
+    """What is left of READ where an answer was cut behind its first call, and the harness went on from there."""
+
+
+TURNS = 6
+"""In a run in which nothing goes wrong."""
+BY_ANSWERS = (Turn.LIST, Turn.READ, Turn.TEST_FAILS, Turn.EDIT, Turn.TEST_PASSES)
+"""The turn by how many answers of the model do."""
+BY_RESULTS = (Turn.LIST, Turn.READ, Turn.STATUS, Turn.TEST_FAILS, Turn.EDIT, Turn.TEST_PASSES)
+"""The turn by how many results of tools stand in the prompt."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,9 @@ class Hands:
     done: Callable[[], ToolUse] | None = None
     """How the harness is told that the work is done; None: by an answer without a call."""
     result: re.Pattern[str] = re.compile(r"<tool_response>\n")
-    """Found once for each result in a prompt."""
+    """Found once for each result in a prompt, or whatever else is counted."""
+    turns: tuple[Turn, ...] = BY_RESULTS
+    """The turn by how often it is found; beyond them, the last one."""
     main: re.Pattern[str] = re.compile(r"\A<\|im_start\|>system\n(?:(?!<\|im_end\|>).)*<tools>", re.DOTALL)
     """Found in the prompts of the task and in no other."""
 
@@ -72,6 +80,7 @@ THOUGHTS = {
     Turn.EDIT: "The operator is wrong: a - b, not a + b.",
     Turn.TEST_PASSES: "Now it should pass.",
     Turn.DONE: "It passed, nothing is left to do.",
+    Turn.STATUS: "That was the file. Was anything changed?",
 }
 TEXTS = {
     Turn.LIST: "I will look at the repository first.",
@@ -80,6 +89,7 @@ TEXTS = {
     Turn.EDIT: "The operator is wrong, I will edit it.\n",
     Turn.TEST_PASSES: "Test again.  ",
     Turn.DONE: "Fixed: `add` adds now, and the test passes.\n",
+    Turn.STATUS: "",
 }
 TITLE = '{"title": "Fix calc"}'
 TEST = "python3 test_calc.py"
@@ -95,7 +105,8 @@ class PlayedModel:
         """Which turn of the task a prompt asks for; None: it does not ask for one, but for a title or the like."""
         if not self._hands.main.search(prompt):
             return None
-        return Turn(CALLS_BEFORE.get(len(self._hands.result.findall(prompt)), LAST_TURN))
+        found = len(self._hands.result.findall(prompt))
+        return self._hands.turns[found] if found < len(self._hands.turns) else Turn.DONE
 
     def answer(self, prompt: str) -> str:
         """The text of the answer, up to and with its stop token."""
@@ -112,6 +123,8 @@ class PlayedModel:
                 return (hands.shell("ls -la"),)
             case Turn.READ:
                 return (hands.read("calc.py"), hands.shell("git status --short"))
+            case Turn.STATUS:
+                return (hands.shell("git status --short"),)
             case Turn.TEST_FAILS | Turn.TEST_PASSES:
                 return (hands.shell(TEST),)
             case Turn.EDIT:

@@ -1,6 +1,6 @@
 """Run the harnesses end to end through Turnstile, and print a table.
 
-    python tests/harnesses/run.py [--faults] [--quick] [--keep DIR] [WORD ...]
+    python tests/harnesses/run.py [--faults] [--keep DIR] [WORD ...]
 
 Each run has a network namespace with loopback only where the system permits one, a fresh home, and an end in time;
 two run at once. A harness that is not installed is left out, with a line that says how to have it. With WORDs, only
@@ -15,13 +15,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from catalogue import HARNESSES, Harness
+from catalogue import HARNESSES, Harness, named
 from engine import Trouble
-from install import folder, is_installed
+from install import is_installed
 
 HERE = Path(__file__).parent
 FETCH = HERE.parent / "families" / "fetch.py"
@@ -29,7 +30,21 @@ FAMILY = "qwen3"
 AT_ONCE = 2
 START_S = 60.0
 """For the engine, Turnstile and the judging of a run, beside the harness's own time."""
-COLUMNS = ("harness", "dialect", "trouble", "requests", "auxiliary", "failed", "roots", "forks", "seconds", "outcome")
+COLUMNS = {
+    "harness": 32,
+    "dialect": 11,
+    "trouble": 12,
+    "requests": 9,
+    "auxiliary": 10,
+    "failed": 7,
+    "roots": 6,
+    "forks": 6,
+    "seconds": 8,
+    "outcome": 14,
+    "notes": 0,
+}
+"""With their widths in characters."""
+HEADING = "".join(name.ljust(width) for name, width in COLUMNS.items())
 
 
 def namespace() -> list[str]:
@@ -77,6 +92,7 @@ def one_run(harness: Harness, trouble: Trouble, model: Path, before: list[str], 
         "dialect": harness.dialect,
         "trouble": trouble.value,
         "forks": [],
+        "notes": {},
         "finished": False,
         "problems": [problem],
     }
@@ -84,50 +100,69 @@ def one_run(harness: Harness, trouble: Trouble, model: Path, before: list[str], 
 
 def outcome(report: dict[str, Any]) -> str:
     done = "repaired" if report["finished"] else "not repaired"
-    return f"{done}; {len(report['problems'])} PROBLEMS" if report["problems"] else done
+    return f"{done}, PROBLEMS" if report["problems"] else done
 
 
 def line(report: dict[str, Any]) -> str:
-    cells = {**report, "forks": " ".join(report["forks"]) or "0", "outcome": outcome(report)}
-    widths = (32, 10, 12, 9, 10, 7, 6, 6, 8, 0)
-    return "".join(str(cells[name]).ljust(width) for name, width in zip(COLUMNS, widths, strict=True))
+    noted = [f"{code} x{times}" for code, times in report["notes"].items()]
+    forks = [f"{reason} x{times}" for reason, times in Counter(report["forks"]).items()]
+    cells = {**report, "forks": " ".join(forks) or "0", "outcome": outcome(report), "notes": ", ".join(noted)}
+    return "".join(str(cells[name]).ljust(width) for name, width in COLUMNS.items())
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Real harnesses through Turnstile.")
+    parser.add_argument("words", nargs="*", help="parts of harnesses' names")
+    parser.add_argument("--only", help="one harness, by its whole name")
+    parser.add_argument("--faults", action="store_true", help="also with each trouble at the engine")
+    parser.add_argument("--trouble", type=Trouble, default=Trouble.NONE, help="one trouble at the engine")
+    parser.add_argument("--keep", type=Path, help="leave each run's files there")
+    parser.add_argument("--json", action="store_true", help="one JSON object a run, instead of a table")
+    return parser.parse_args()
+
+
+def chosen(options: argparse.Namespace) -> list[Harness]:
+    if options.only:
+        return [named(options.only)]
+    return [each for each in HARNESSES if not options.words or any(word in each.name for word in options.words)]
+
+
+def show(report: dict[str, Any], options: argparse.Namespace) -> None:
+    if options.json:
+        print(json.dumps(report), flush=True)
+    elif "left_out" in report:
+        print(f"{report['harness']}: left out, {report['left_out']}", flush=True)
+    else:
+        print(line(report), flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Real harnesses through Turnstile.")
-    parser.add_argument("words", nargs="*", help="parts of harnesses' names")
-    parser.add_argument("--faults", action="store_true", help="also with each trouble at the engine")
-    parser.add_argument("--quick", action="store_true", help="only those that the test suite runs")
-    parser.add_argument("--keep", type=Path, help="leave each run's files there")
-    options = parser.parse_args()
-    chosen = [
-        each
-        for each in HARNESSES
-        if (not options.words or any(word in each.name for word in options.words)) and (each.quick or not options.quick)
-    ]
-    for each in chosen:
-        if not is_installed(each.package):
-            print(
-                f"left out: {each.name}, not in {folder(each.package)}; python tests/harnesses/install.py {each.name}"
-            )
+    options = arguments()
     before = namespace()
     if not before:
-        print("This system permits no network namespace: the runs see whatever network there is.")
-    model = model_folder()
+        print("This system permits no network namespace: the runs see whatever network there is.", file=sys.stderr)
+    for each in chosen(options):
+        if not is_installed(each.package):
+            how = f"python tests/harnesses/install.py {each.name.split()[0]}"
+            show({"harness": each.name, "left_out": f"not installed: {how} (about {each.package.size_mb} MB)"}, options)
     runs = [
         (each, trouble)
-        for each in chosen
+        for each in chosen(options)
         if is_installed(each.package)
-        for trouble in (Trouble if options.faults else (Trouble.NONE,))
+        for trouble in (Trouble if options.faults else (options.trouble,))
     ]
-    print(line({name: name for name in COLUMNS} | {"forks": ["forks"], "finished": True, "problems": []}), flush=True)
+    if not runs:
+        return
+    if not options.json:
+        print(HEADING, flush=True)
+    model = model_folder()
     problems: list[str] = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for report in pool.map(lambda run: one_run(*run, model, before, options.keep), runs):
-            print(line(report), flush=True)
+            show(report, options)
             problems += [f"{report['harness']} ({report['trouble']}): {each}" for each in report["problems"]]
-    for problem in problems:
-        print(f"PROBLEM {problem}")
+    if not options.json:
+        print("".join(f"PROBLEM {problem}\n" for problem in problems), end="")
     sys.exit(1 if problems else 0)
 
 
