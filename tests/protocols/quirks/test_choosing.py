@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from turnstile.errors import CallerError
@@ -105,3 +107,9 @@ def test_a_file_that_says_what_it_must_not_is_refused_by_entry_and_place(text: s
 def test_a_file_that_is_no_toml_is_refused_with_its_line() -> None:
     with pytest.raises(CallerError, match=r"cannot be read as TOML: .*line 1"):
         read_quirks("version: 1", FileForm.TOML)
+
+
+def test_the_example_of_the_reference_page_is_read() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "quirks.md").read_text(encoding="utf-8")
+    example = page.partition("```toml\n")[2].partition("```")[0]
+    assert [quirk.name for quirk in read_quirks(example, FileForm.TOML)] == ["clock", "my_judge", "my_sub_agent"]
