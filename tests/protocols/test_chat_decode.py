@@ -255,6 +255,27 @@ def test_a_final_assistant_message_is_continued_when_asked(call_of, extra):
     assert call_of(messages=PREFILL, continue_final_message=True, **extra).ending is Ending.CONTINUE
 
 
+def test_a_last_message_marked_as_prefix_is_continued_and_an_earlier_mark_is_history(call_of):
+    marked = {"role": "assistant", "content": "Once", "prefix": True}
+    user = {"role": "user", "content": "hi"}
+    assert call_of(messages=[user, marked]).ending is Ending.CONTINUE
+    assert call_of(messages=[user, {**marked, "prefix": False}]).ending is Ending.ANSWER
+    assert call_of(messages=[user, marked, user]).ending is Ending.ANSWER
+
+
+@pytest.mark.parametrize(
+    ("last", "fields"),
+    [
+        ({"role": "user", "content": "hi"}, {}),
+        ({"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]}, {}),
+        ({"role": "assistant", "content": "Once"}, {"add_generation_prompt": True}),
+    ],
+)
+def test_a_prefix_that_cannot_be_continued_is_refused_by_its_place(refusal_of, last, fields):
+    messages = [{"role": "user", "content": "hi"}, {**last, "prefix": True}]
+    assert refusal_of(messages=messages, **fields)[1:3] == ("invalid_value", "messages[1].prefix")
+
+
 @pytest.mark.parametrize("extra", [{}, {"add_generation_prompt": True}, {"continue_final_message": False}])
 def test_a_final_assistant_message_is_followed_by_a_new_one_unless_asked(call_of, extra):
     assert call_of(messages=PREFILL, **extra).ending is Ending.ANSWER

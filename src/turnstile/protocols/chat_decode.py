@@ -219,18 +219,23 @@ def _top_logprobs(wire: ChatRequest) -> int | None:
 
 
 def _ending(wire: ChatRequest, last: Message) -> Ending:
-    """Source: vLLM's `continue_final_message`, which excludes a generation prompt."""
-    if not wire.continue_final_message:
+    """Whether the last message is to be continued; without a word of it a new one is begun, as at OpenAI.
+
+    Source: vLLM's `continue_final_message`, which excludes a generation prompt; `prefix` on the last message in the
+    APIs of Mistral and DeepSeek. On an earlier message it is a trace of an earlier request.
+    """
+    param = "continue_final_message" if wire.continue_final_message else f"messages[{len(wire.messages) - 1}].prefix"
+    if not (wire.continue_final_message or wire.messages[-1].prefix):
         if wire.add_generation_prompt is False:
             raise unsupported("add_generation_prompt", "Leave it out, or send `continue_final_message: true` with it")
         return Ending.ANSWER
     if wire.add_generation_prompt:
-        problem = "`continue_final_message` and `add_generation_prompt` exclude each other"
-        raise CallerError(problem, "Send one of them", code="invalid_value", param="continue_final_message")
+        problem = f"`{param}` and `add_generation_prompt` exclude each other"
+        raise CallerError(problem, "Send one of them", code="invalid_value", param=param)
     if last.role is not Role.ASSISTANT or last.calls:
-        problem = "`continue_final_message` asks to continue a message that is not an assistant's text"
+        problem = f"`{param}` asks to continue a message that is not an assistant's text"
         remedy = "End `messages` with an assistant message without calls"
-        raise CallerError(problem, remedy, code="invalid_value", param="continue_final_message")
+        raise CallerError(problem, remedy, code="invalid_value", param=param)
     return Ending.CONTINUE
 
 

@@ -79,6 +79,8 @@ class WireMessage(msgspec.Struct, frozen=True):
     reasoning: str | None = None
     reasoning_details: list[WireReasoningDetail] | None = None
     audio: dict[str, Raw] | None = None
+    prefix: bool | None = None
+    """On the last message: the model is to go on with it (Mistral's and DeepSeek's extension)."""
 
 
 class WireFunction(msgspec.Struct, frozen=True):
