@@ -50,6 +50,10 @@ class Fault(enum.Enum):
     """The connection is cut before a byte was sent."""
     HALF_BODY = enum.auto()
     """A good head, half of the body, then the connection is cut."""
+    CUT_BODY = enum.auto()
+    """A good head, `cut_bytes` of the body, then the connection is cut."""
+    CUT_CLEAN = enum.auto()
+    """A body that ends as it should behind `cut_bytes`."""
     NOT_JSON = enum.auto()
     HTML = enum.auto()
     """A page of some other server, with status 200."""
@@ -101,6 +105,9 @@ class LlamaFake:
     chat_template: str = ""
     token_delay_s: float = 0.0
     slow_s: float = 0.3
+    cut_bytes: int = 0
+    last_length: int = 0
+    """How many bytes the latest body has, or would have if it were not cut."""
     held: bool = False
     """Whether answers wait until this is taken back."""
     empties_idle_slots: bool = False
@@ -255,7 +262,9 @@ class LlamaFake:
             while self.held:  # noqa: ASYNC110 - taken back by another thread, which has no event of this loop
                 await asyncio.sleep(0.005)
             reply = self._reply(body, tokens, "eos" if ended else "limit")
-        return await _sent(request, _spoiled(reply, fault, len(self.token_bytes)), fault)
+        written = json.dumps(_spoiled(reply, fault, len(self.token_bytes))).encode()
+        self.last_length = len(written)
+        return await _sent(request, written, fault, self.cut_bytes)
 
     async def _refused(
         self, request: web.Request, body: dict[str, Any], fault: Fault | None
@@ -421,16 +430,18 @@ def _spoiled(reply: dict[str, Any], fault: Fault | None, vocab_size: int) -> dic
     return spoiled
 
 
-async def _sent(request: web.Request, reply: dict[str, Any], fault: Fault | None) -> web.StreamResponse:
-    written = json.dumps(reply).encode()
+async def _sent(request: web.Request, written: bytes, fault: Fault | None, cut_bytes: int) -> web.StreamResponse:
     if fault is Fault.NOT_JSON:
         written = written[: len(written) // 2]
     if fault is Fault.HTML:
         return web.Response(text="<html>It works</html>", content_type="text/html")
-    if fault is Fault.HALF_BODY:
+    if fault is Fault.CUT_CLEAN:
+        return web.Response(body=written[:cut_bytes], content_type="application/json")
+    sent = {Fault.HALF_BODY: len(written) // 2, Fault.CUT_BODY: cut_bytes}.get(fault or Fault.SLOW, len(written))
+    if sent < len(written):
         response = web.StreamResponse(headers={"content-length": str(len(written))})
         await response.prepare(request)
-        await response.write(written[: len(written) // 2])
+        await response.write(written[:sent])
         assert request.transport is not None
         request.transport.abort()
         return response

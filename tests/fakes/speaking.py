@@ -356,10 +356,12 @@ class Talker:
         return tells and not self.speaker.ends_cleanly(told.body)
 
     @contextmanager
-    def calling(self, *history: Any, stream: bool = True, **fields: Any) -> Generator[socket.socket]:
+    def calling(
+        self, *history: Any, stream: bool = True, headers: dict[str, str] | None = None, **fields: Any
+    ) -> Generator[socket.socket]:
         """A request on a bare socket; leaving the block resets the connection."""
         self.agent.path = self.speaker.url(self.agent.handle, stream)
-        with self.agent.calling(self.speaker.body(*history, stream=stream, **fields)) as line:
+        with self.agent.calling(self.speaker.body(*history, stream=stream, **fields), headers) as line:
             yield line
 
     @property
