@@ -13,6 +13,7 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import SandboxedEnvironment
 
 from turnstile.templates import sandbox
+from turnstile.templates.bounds import MAX_SIZE
 from turnstile.templates.files import ModelFiles
 from turnstile.templates.sandbox import BoundedTemplate
 
@@ -56,6 +57,26 @@ def test_a_template_cannot_run_or_grow_without_end_or_leave_the_sandbox(source: 
         render(source, text="x" * 10_000)
 
 
+def test_a_template_that_is_endless_for_some_messages_alone_ends_soon() -> None:
+    loops = "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}"
+    source = f"{{% if text != 'Hello' %}}{loops}{{% endif %}}"
+    with pytest.raises(TemplateError, match=f"more than {sandbox.LEAST_STEPS} steps"):
+        render(source, text="zq")
+
+
+def test_what_operators_make_in_a_loop_is_counted_too() -> None:
+    with pytest.raises(TemplateError, match="steps"):
+        render("{% set l = range(90000) | list %}{% for a in range(9000) %}{% set l = l + l %}{% endfor %}")
+    with pytest.raises(TemplateError, match="steps"):
+        render("{% for a in range(9000) %}{% set s = text * 5000 + text %}{% endfor %}", text="x" * 10_000)
+
+
+def test_steps_suffice_for_loops_over_all_messages_in_a_loop_over_all_and_over_each_character() -> None:
+    pairs = "{% for a in messages %}{% for b in messages %}{% endfor %}{% endfor %}"
+    characters = "{% for message in messages %}{% for c in message.content %}{% endfor %}{% endfor %}"
+    assert render(pairs + characters, messages=[{"content": "x" * 1000}] * 600) == ""
+
+
 def test_macros_that_call_themselves_without_end_are_stopped() -> None:
     with pytest.raises((RecursionError, SecurityError)):
         render("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}")
@@ -70,7 +91,7 @@ def test_items_of_a_mapping_are_found_as_jinja_finds_them_behind_its_own_attribu
 
 def test_a_text_that_an_operator_makes_is_bounded() -> None:
     with pytest.raises(SecurityError, match="characters"):
-        render("{{ (a + a) | length }}", a="x" * (sandbox.MAX_SIZE // 2 + 1))
+        render("{{ (a + a) | length }}", a="x" * (MAX_SIZE // 2 + 1))
 
 
 def test_counting_steps_changes_no_text() -> None:
@@ -86,7 +107,8 @@ def test_counting_steps_changes_no_text() -> None:
 
 def test_a_conversation_of_many_messages_is_far_from_the_bound() -> None:
     source = "{% for m in messages %}{% for n in messages %}{% endfor %}{{ m }}{% endfor %}"
-    assert render(source, messages=list(range(1000))) == "".join(map(str, range(1000)))
+    said = [{"content": f"{at}"} for at in range(700)]
+    assert render(source.replace("{{ m }}", "{{ m.content }}"), messages=said) == "".join(map(str, range(700)))
     assert sandbox.MAX_STEPS > 1000**2
 
 

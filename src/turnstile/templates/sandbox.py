@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sized
+from collections.abc import Mapping, Sized
 from typing import Any, cast
 
 from jinja2 import TemplateError, nodes
@@ -19,12 +19,24 @@ from jinja2.runtime import Context
 from jinja2.sandbox import SandboxedEnvironment, modifies_known_mutable
 from jinja2.visitor import NodeTransformer
 
+from turnstile.templates.bounds import bounded_filters, refuse_method, refuse_percent, refuse_size
+
 MAX_STEPS = 2_000_000
 """Turns of loops in one render: some seconds. A loop over all messages in a loop over all allows 1,400 messages."""
 MACRO_STEPS = 20
 """How many turns of a loop a call of a macro counts as; it takes about as long."""
-MAX_SIZE = 2**26
-"""Characters of one render's output, and items or characters of one value that an operator makes."""
+LEAST_STEPS = 100_000
+"""Of those, what a short conversation may take; the real templates take some hundred for a message."""
+STEPS_OF_PAIR = 4
+"""More of them for each pair of messages."""
+ITEMS_OF_TOOL = 50
+"""As how many messages a tool counts: templates write each parameter of each."""
+FREE_SIZE = 65_536
+"""Characters or items that an operator makes as a part of its step; what it makes beyond is counted."""
+SIZE_OF_STEP = 1024
+"""How many of them count as one more step."""
+MAX_INDENT = 64
+"""Blanks by which JSON may be indented."""
 MAX_POWER_BITS = 4096
 """Bits of a number that `**` makes."""
 
@@ -58,16 +70,17 @@ class _Bounded(SandboxedEnvironment):
         match operator:
             case "+" if type(left) is str and type(right) is str:
                 # Nearly all that templates do, told without a call.
-                _refuse_size(len(left) + len(right))
+                if len(left) + len(right) > FREE_SIZE:
+                    _count_size(context, len(left) + len(right))
                 return left + right
             case "+":
-                _refuse_size(_length(left) + _length(right))
+                _count_size(context, _length(left) + _length(right))
             case "*":
-                _refuse_size(_length(left) * _number(right) + _length(right) * _number(left))
+                _count_size(context, _length(left) * _number(right) + _length(right) * _number(left))
             case "**" if _number(left).bit_length() * _number(right) > MAX_POWER_BITS:
                 raise SecurityError("the template makes a number that is too large")
-            case "%" if isinstance(left, str) and re.search(r"\*|\d{6,}", left):
-                raise SecurityError("the template formats with a width that is too large")
+            case "%" if isinstance(left, str):
+                refuse_percent(left, right)
             case _:
                 pass
         return super().call_binop(context, operator, left, right)
@@ -75,7 +88,12 @@ class _Bounded(SandboxedEnvironment):
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - Jinja2's signature
         """Refuse a call with a huge number, such as a width to pad to."""
         for value in (*args, *kwargs.values()):
-            _refuse_size(_number(value))
+            refuse_size(_number(value))
+        # The sandbox wraps `format`.
+        method = getattr(__obj, "__wrapped__", __obj)
+        text = getattr(method, "__self__", None)
+        if isinstance(text, str):
+            refuse_method(text, method.__name__, args, kwargs)
         return super().call(__context, __obj, *args, **kwargs)
 
 
@@ -103,7 +121,9 @@ class BoundedTemplate:
         environment = kind(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         filters = cast("dict[str, Any]", vars(environment)["filters"])
         filters.update({"tojson": to_json, _ADVANCE: _Steps.advance})
-        filters.update({name: _padding(filters[name]) for name in ("center", "indent")})
+        filters.update(bounded_filters(filters))
+        # Text by chance: a prompt must come out the same each time.
+        del cast("dict[str, Any]", vars(environment)["globals"])["lipsum"]
         tree = _Counting().visit(environment.parse(rewritten))
         self._template = environment.from_string(
             tree.set_environment(environment), globals={"raise_exception": _raise_exception, _JOIN: _join}
@@ -113,9 +133,9 @@ class BoundedTemplate:
         """The text. Raises: jinja2.TemplateError, and whatever else the template's expressions raise."""
         pieces: list[str] = []
         size = 0
-        for piece in self._template.generate({**variables, _STEPS: _Steps()}):
+        for piece in self._template.generate({**variables, _STEPS: _Steps(_allowed(variables))}):
             size += len(piece)
-            _refuse_size(size)
+            refuse_size(size)
             pieces.append(piece)
         return "".join(pieces)
 
@@ -142,6 +162,8 @@ def to_json(
     sort_keys: bool = False,  # noqa: FBT001, FBT002
 ) -> str:
     """JSON as chat templates expect it: Jinja2's own filter would escape `<`, `>`, `&` and `'`."""
+    if indent is not None and _number(indent) > MAX_INDENT:
+        raise SecurityError("the template indents JSON too far")
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -182,31 +204,38 @@ class _Counting(NodeTransformer):
 class _Steps:
     """How far one render has come."""
 
-    __slots__ = ("_taken",)
+    __slots__ = ("_allowed", "_taken")
 
-    def __init__(self) -> None:
+    def __init__(self, allowed: int) -> None:
         self._taken = 0
+        self._allowed = allowed
 
     def advance(self, weight: int) -> None:
         self._taken += weight
-        if self._taken > MAX_STEPS:
-            raise SecurityError(f"the template ran for more than {MAX_STEPS} steps")
+        if self._taken > self._allowed:
+            raise SecurityError(f"the template ran for more than {self._allowed} steps")
 
 
-def _padding(filter_function: Callable[..., str]) -> Callable[..., str]:
-    """A filter that pads, which refuses to pad to a huge width."""
+def _allowed(variables: Mapping[str, Any]) -> int:
+    """How many steps a render may take: so many that no conversation is refused, so few that a probe's end soon."""
+    messages = cast("list[dict[str, object]]", variables.get("messages") or [])
+    texts = [message.get("content") for message in messages]
+    said = sum(len(text) for text in texts if isinstance(text, str))
+    items = len(messages) + ITEMS_OF_TOOL * len(variables.get("tools") or ())
+    return min(MAX_STEPS, LEAST_STEPS + STEPS_OF_PAIR * items**2 + said)
 
-    def bounded(value: str, *args: Any, **kwargs: Any) -> str:  # noqa: ANN401 - any filter's arguments
-        for argument in (*args, *kwargs.values()):
-            _refuse_size(_number(argument))
-        return filter_function(value, *args, **kwargs)
 
-    return bounded
+def _count_size(context: Context, size: int) -> None:
+    """Refuse what is huge, and count what is large as steps."""
+    refuse_size(size)
+    steps = context.get(_STEPS)
+    if size > FREE_SIZE and isinstance(steps, _Steps):
+        steps.advance(size // SIZE_OF_STEP)
 
 
 def _join(*parts: object) -> str:
     texts = [str(part) for part in parts]
-    _refuse_size(sum(map(len, texts)))
+    refuse_size(sum(map(len, texts)))
     return "".join(texts)
 
 
@@ -216,8 +245,3 @@ def _length(value: object) -> int:
 
 def _number(value: object) -> int:
     return abs(value) if isinstance(value, int) else 0
-
-
-def _refuse_size(size: int) -> None:
-    if size > MAX_SIZE:
-        raise SecurityError(f"the template makes a value of more than {MAX_SIZE} characters or items")
