@@ -136,6 +136,13 @@ def test_a_damaged_rollout_is_counted_as_not_compared_and_costs_no_other(run: Ca
     assert "Compared: 2 of 4 calls" in run("drift", copied).stdout
 
 
+def test_a_rollout_whose_opening_is_lost_is_counted_as_not_compared(run: Callable[..., Any], copied: Path) -> None:
+    change(copied, "DELETE FROM records WHERE rollout_id = 'one' AND seq = 1")
+    told = run("drift", copied, "--by", "store", "--json")
+    assert (told.exit_code, json.loads(told.stdout)["not_compared"]) == (1, 1)
+    assert "do not begin with its opening" in told.stderr
+
+
 def test_what_was_rendered_with_a_tokenizer_that_the_store_lacks_is_counted_as_not_compared(
     run: Callable[..., Any], copied: Path
 ) -> None:

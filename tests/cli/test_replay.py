@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 from turnstile.cli.replay import DIFFERENT
 from turnstile.engines import tools_template
 from turnstile.errors import CallerError, StoreError
+from turnstile.store.schema import JOURNAL_FILE
 
 
 def test_recorded_prompts_come_out_equal(run: Callable[..., Any], store: Path) -> None:
@@ -70,3 +74,14 @@ def test_a_template_that_is_no_text_is_refused(
     template = tmp_path / "bad.jinja"
     template.write_bytes(content)
     assert isinstance(run("replay", store, "one", "--template", template).exception, CallerError)
+
+
+def test_a_rollout_whose_opening_is_lost_is_a_damaged_store(
+    run: Callable[..., Any], store: Path, tmp_path: Path
+) -> None:
+    copied = Path(shutil.copytree(store, tmp_path / "copied"))
+    with closing(sqlite3.connect(copied / JOURNAL_FILE)) as connection, connection:
+        connection.execute("DELETE FROM records WHERE rollout_id = 'one' AND seq = 1")
+    refused = run("replay", copied, "one").exception
+    assert isinstance(refused, StoreError)
+    assert refused.code == "record_damaged"

@@ -17,7 +17,7 @@ from turnstile.errors import CallerError, StoreError
 from turnstile.history.forest import Forest
 from turnstile.reports.drift import CallDrift, Drift, Figures, by_group, total
 from turnstile.reports.drift_sources import drift_of_forest, drift_of_trajectory
-from turnstile.reports.shelf import ModelShelf
+from turnstile.reports.shelf import ModelShelf, refuse_headless
 from turnstile.server.start import read_model_folder
 from turnstile.store import Blobs, Reader, RolloutSummary
 from turnstile.templates.facts import serve
@@ -148,8 +148,10 @@ def _of_store(store: Path) -> Iterator[Drift]:
 
 def _of_rollout(reader: Reader, shelf: ModelShelf, summary: RolloutSummary) -> Drift:
     try:
-        return drift_of_forest(Forest.of(reader.records(summary.rollout_id, summary.attempt)), shelf)
-    except (StoreError, ValueError) as damaged:
+        forest = Forest.of(reader.records(summary.rollout_id, summary.attempt))
+        refuse_headless(forest, summary.rollout_id)
+        return drift_of_forest(forest, shelf)
+    except StoreError as damaged:
         return Drift(
             rollout_id=summary.rollout_id,
             attempt=summary.attempt,

@@ -22,7 +22,7 @@ from turnstile.reports.replay import ReplayModel, Setting
 from turnstile.reports.replay import replay as play_again
 from turnstile.reports.replay_outcome import ReplayReport, outcome
 from turnstile.reports.same_tokens import refuse_other_tokens
-from turnstile.reports.shelf import ModelShelf
+from turnstile.reports.shelf import ModelShelf, refuse_headless
 from turnstile.server.certificates import certificate_of, certificates_folder, refuse_slow_template
 from turnstile.server.start import read_model_folder
 from turnstile.store import Blobs, Reader
@@ -85,8 +85,10 @@ def replay(
     )
     with Reader.open(store) as reader:
         records = _records(reader, rollout, attempt)
+        forest = Forest.of(records)
+        refuse_headless(forest, rollout)
         shelf = ModelShelf(reader, Blobs(store))
-        report = _report(records, shelf, _models(Forest.of(records), shelf, instead), retention)
+        report = _report(records, shelf, _models(forest, shelf, instead), retention)
     if json:
         typer.echo(msgspec.json.encode(report).decode())
     else:

@@ -11,6 +11,7 @@ import msgspec
 
 from turnstile.errors import StoreError
 from turnstile.generation import Head
+from turnstile.history.forest import Forest
 from turnstile.store import Blobs, Journal, Reader
 from turnstile.templates.facts import serve
 from turnstile.templates.files import ModelFiles
@@ -96,3 +97,13 @@ class ModelShelf:
                 "Read the store with the version of Turnstile that wrote it",
                 code="model_unreadable",
             ) from other
+
+
+def refuse_headless(forest: Forest, rollout_id: str) -> None:
+    """Raises: StoreError if a rollout's records do not begin with its opening, without which no report can be made."""
+    if forest.opened is None:
+        raise StoreError(
+            f"The records of rollout `{rollout_id}` do not begin with its opening",
+            "Restore the journal from a copy",
+            code="record_damaged",
+        )
