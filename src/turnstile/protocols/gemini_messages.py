@@ -9,6 +9,7 @@ stream comes back as one content for each chunk (docs/decisions/0018).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -26,9 +27,13 @@ from turnstile.protocols.json_body import fields_of, json_text, snippet, string_
 from turnstile.protocols.media import distinct_media, image_from_base64
 from turnstile.protocols.object_arguments import arguments_in
 from turnstile.protocols.signature import answer_named_by
+from turnstile.protocols.spoken import spoken
 
 _OUTPUT, _ERROR = "output", "error"
 _NULL = b"null"
+
+_Place: TypeAlias = tuple[WirePart, str, int]
+"""A part, the path of the list in which it stands, and where it stands there."""
 
 
 def messages_of(
@@ -39,21 +44,21 @@ def messages_of(
     Raises: CallerError that names the content and the part at fault.
     """
     reader = _Reader()
-    if system is not None and (parts := reader.parts(system.parts or (), "systemInstruction")):
+    if system is not None and (parts := reader.parts(system.parts or (), "systemInstruction.parts")):
         reader.messages.append(Message(Role.SYSTEM, parts))
-    said: list[tuple[WirePart, str]] = []
+    said: list[_Place] = []
     for index, content in enumerate(contents):
-        path = f"contents[{index}]"
+        path = f"contents[{index}].parts"
         match content.role:
             case "model":
-                said += [(part, f"{path}.parts[{at}]") for at, part in enumerate(content.parts or ())]
+                said += [(part, path, at) for at, part in enumerate(content.parts or ())]
                 if index + 1 == len(contents) or contents[index + 1].role != "model":
                     reader.answer(said)
                     said = []
             case "user" | "function" | None:
                 reader.user(content.parts or (), path)
             case role:
-                raise wrong_value(f"{path}.role", "user, model or function", f'"{role}"')
+                raise wrong_value(f"contents[{index}].role", "user, model or function", f'"{role}"')
     return tuple(reader.messages), distinct_media(reader.media)
 
 
@@ -68,34 +73,29 @@ class _Reader:
         parts: list[Part] = []
         results: list[Message] = []
         for at, wire in enumerate(wires):
-            where = f"{path}.parts[{at}]"
             if wire.function_response is not None:
-                results.append(self._result(wire.function_response, f"{where}.functionResponse"))
+                results.append(self._result(wire.function_response, f"{path}[{at}].functionResponse"))
             else:
-                parts.append(self._part(wire, where))
-        spoken = _spoken(parts)
-        self.messages += [*results, Message(Role.USER, spoken)] if spoken or not results else results
+                parts.append(self._part(wire, path, at))
+        said = spoken(parts)
+        self.messages += [*results, Message(Role.USER, said)] if said or not results else results
 
     def parts(self, wires: Sequence[WirePart], path: str) -> tuple[Part, ...]:
-        return _spoken([self._part(wire, f"{path}.parts[{at}]") for at, wire in enumerate(wires)])
+        return spoken([self._part(wire, path, at) for at, wire in enumerate(wires)])
 
-    def answer(self, wires: Sequence[tuple[WirePart, str]]) -> None:
+    def answer(self, wires: Sequence[_Place]) -> None:
         """Add an answer of the model. Its texts are one: the model wrote nothing between them."""
         texts: list[str] = []
         thoughts: list[str] = []
         calls: list[ToolCall] = []
-        for wire, path in wires:
-            match wire:
-                case WirePart(function_call=WireFunctionCall() as call):
-                    calls.append(_call(call, path, _stand_in(len(self.messages), len(calls))))
-                case WirePart(text=str(text), thought=True):
-                    thoughts.append(text)
-                case WirePart(text=str(text)):
-                    texts.append(text)
-                case WirePart(thought_signature=str()) if not _kinds(wire):
-                    pass
-                case _:
-                    raise _not_served(wire, path, "Send text, thought and functionCall parts in contents of the model")
+        for wire, path, at in wires:
+            if wire.function_call is not None:
+                calls.append(self._call(wire.function_call, f"{path}[{at}]", len(calls)))
+            elif wire.text is not None:
+                (thoughts if wire.thought else texts).append(wire.text)
+            elif wire.thought_signature is None or _kinds(wire):
+                remedy = "Send text, thought and functionCall parts in contents of the model"
+                raise _not_served(wire, f"{path}[{at}]", remedy)
         text = "".join(texts)
         self._open = list(calls)
         self.messages.append(
@@ -132,15 +132,21 @@ class _Reader:
         self._open.remove(found)
         return found.call_id
 
-    def _part(self, wire: WirePart, path: str) -> Part:
-        match wire:
-            case WirePart(text=str(text)):
-                return Text(text)
-            case WirePart(inline_data=WireBlob() as blob):
-                self.media.append(_image(blob, f"{path}.inlineData"))
-                return self.media[-1].image
-            case _:
-                raise _not_served(wire, path, "Send text, inlineData and functionResponse parts")
+    def _part(self, wire: WirePart, path: str, at: int) -> Part:
+        if wire.text is not None:
+            return Text(wire.text)
+        if wire.inline_data is not None:
+            self.media.append(_image(wire.inline_data, f"{path}[{at}].inlineData"))
+            return self.media[-1].image
+        raise _not_served(wire, f"{path}[{at}]", "Send text, inlineData and functionResponse parts")
+
+    def _call(self, wire: WireFunctionCall, path: str, at: int) -> ToolCall:
+        written = json_text(wire.args)
+        if written == "null":
+            written = "{}"
+        if not written.startswith("{"):
+            raise wrong_value(f"{path}.functionCall.args", "an object", written)
+        return ToolCall(wire.id or _stand_in(len(self.messages), at), wire.name, arguments_in(written))
 
 
 def _stand_in(message_index: int, at: int) -> str:
@@ -148,23 +154,10 @@ def _stand_in(message_index: int, at: int) -> str:
     return f"fn{message_index % 10_000:04d}{at % 1_000:03d}"
 
 
-def _spoken(parts: list[Part]) -> tuple[Part, ...]:
-    return tuple(parts) if any(part != Text("") for part in parts) else ()
-
-
-def _answer_named(wires: Sequence[tuple[WirePart, str]]) -> str:
+def _answer_named(wires: Sequence[_Place]) -> str:
     """The answer that the first mark of ours names; Google's, and the constant that stands for none, name nothing."""
-    signatures = (wire.thought_signature for wire, _ in wires if wire.thought_signature)
+    signatures = (wire.thought_signature for wire, _, _ in wires if wire.thought_signature)
     return next((named for signature in signatures if (named := answer_named_by(signature))), "")
-
-
-def _call(wire: WireFunctionCall, path: str, stand_in: str) -> ToolCall:
-    written = json_text(wire.args)
-    if written == "null":
-        written = "{}"
-    if not written.startswith("{"):
-        raise wrong_value(f"{path}.functionCall.args", "an object", written)
-    return ToolCall(wire.id or stand_in, wire.name, arguments_in(written))
 
 
 def _response_parts(wire: WireFunctionResponse, path: str) -> tuple[Part, ...]:

@@ -65,16 +65,22 @@ class Spelling:
         """For bodies whose members are these."""
         self.names = names
         listed, others = _spelled_otherwise(names)
-        pattern = rf'"(?:{"|".join(sorted(others))})"\s*:|"(?:{"|".join(sorted(listed))})"\s*:\s*\{{'
-        self._other = re.compile(pattern.encode())
+        ends = {name.rpartition("_")[2] for name in others}
+        self._end = re.compile(rf'_(?:{"|".join(sorted(ends))})"\s*:'.encode())
+        self._other = re.compile(rf'"(?:{"|".join(sorted(others))})"\s*:'.encode())
+        self._alone = re.compile(rf'"(?:{"|".join(sorted(listed))})"\s*:\s*\{{'.encode())
 
     def applied(self, body: bytes) -> bytes:
         """A body in camel case, with lists where there are to be lists; what is not known stays as it was written.
 
         Raises: CallerError if it is no JSON object.
         """
-        # Most bodies have the one spelling, and may be long.
-        return body if self._other.search(body) is None else msgspec.json.encode(_members(fields_of(body), self.names))
+        return msgspec.json.encode(_members(fields_of(body), self.names)) if self._differs(body) else body
+
+    def _differs(self, body: bytes) -> bool:
+        # Most bodies have the one spelling, and may be long: the end of a second spelling is found fastest.
+        snake = self._end.search(body) is not None and self._other.search(body) is not None
+        return snake or self._alone.search(body) is not None
 
 
 def _spelled_otherwise(names: Names) -> tuple[set[str], set[str]]:
