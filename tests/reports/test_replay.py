@@ -130,6 +130,24 @@ def test_a_failed_call_is_planned_and_fails_again(wired: Callable[..., Any], aga
     assert prompts(replayed.now) == prompts(replayed.then)
 
 
+def test_an_answer_that_broke_off_is_gone_on_from_again(
+    wired: Callable[..., Any], wires: Any, fakes: Any, speaking: Any, again: Any
+) -> None:
+    room = wired()
+    agent = room.agent()
+    tools = [wires.tool("ls", p="string")]
+    call = '<tool_call>\n{"name": "ls", "arguments": {"p": "/a"}}\n</tool_call>'
+    ids = room.ids(f"Look.\n{call}\n<tool_call>{'word ' * 100}<|im_end|>")
+    speaking.broken_behind(room, fakes, ids, len(room.ids(f"Look.\n{call}")))
+    first = agent.say("go", tools=tools, stream=True)
+    room.script("Done.<|im_end|>")
+    result = wires.tool_result(first.message["tool_calls"][0]["id"], "b")
+    second = agent.say("go", first.message, result, tools=tools)
+    assert (first.ended, second.history) == (False, "spliced")
+    assert_equal(again(records_of(room, agent)))
+    assert room.get(f"/rollouts/{agent.handle.rollout_id}/drift")["calls"] == 1
+
+
 def test_a_record_that_breaks_off_leaves_its_call_open(left: Any, reader: Reader, again: Any) -> None:
     records = list(reader.records(left.rollout_id))
     at = max(number for number, each in enumerate(records) if isinstance(each, CallStarted))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import final
 
 import msgspec
 
 from turnstile.engines.base import Capabilities
 from turnstile.errors import EngineError
-from turnstile.generation import Draw, Emit, Generation, Prompt
+from turnstile.generation import Delta, Draw, Emit, Generation, Prompt
 from turnstile.journal import SampledChoice
 
 CAPABILITIES = Capabilities(
@@ -33,13 +34,15 @@ CAPABILITIES = Capabilities(
 class RecordedEngine:
     """Answers one call with its recorded choices, once it is told that their time has come."""
 
-    def __init__(self, choices: tuple[SampledChoice, ...]) -> None:
+    def __init__(self, choices: tuple[SampledChoice, ...], broken: Mapping[int, Delta] | None = None) -> None:
         """Hold the answers back.
 
         Args:
             choices: what was sampled; none for a call that failed.
+            broken: by choice, what a failed call had sampled, where a client may have gone on from it.
         """
         self._choices = {each.choice: each for each in choices}
+        self._broken = broken or {}
         self._due = asyncio.Event()
 
     @property
@@ -54,11 +57,13 @@ class RecordedEngine:
     async def generate(self, prompt: Prompt, draw: Draw, emit: Emit) -> Generation:
         """The recorded completion, whatever the prompt; nothing is emitted before it.
 
-        Raises: EngineError if the call had failed.
+        Raises: EngineError if the call had failed, behind what it had sampled by then.
         """
         await self._due.wait()
         choice = self._choices.get(draw.choice)
         if choice is None:
+            if (sampled := self._broken.get(draw.choice)) is not None:
+                await emit(sampled)
             raise EngineError("The call failed when it was recorded", "")
         return recorded_generation(choice, len(prompt))
 

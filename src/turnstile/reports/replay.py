@@ -16,7 +16,7 @@ from typing import final
 
 import msgspec
 
-from turnstile.conversation import Call, ToolSpec
+from turnstile.conversation import Call, Message, ToolSpec
 from turnstile.engines.recorded import RecordedEngine
 from turnstile.errors import TurnstileError
 from turnstile.exchange.failures import Progress
@@ -24,7 +24,8 @@ from turnstile.exchange.inflight import Flight
 from turnstile.exchange.rollouts import OpenRollout
 from turnstile.exchange.run import run
 from turnstile.exchange.world import World
-from turnstile.generation import Head, Prompt, Retention
+from turnstile.generation import Delta, Head, Numbers, Prompt, Retention
+from turnstile.history.broken_off import BrokenOff, broken_off
 from turnstile.history.forest import Forest
 from turnstile.journal import (
     AnswerUndelivered,
@@ -32,7 +33,6 @@ from turnstile.journal import (
     CallJoined,
     CallStarted,
     Record,
-    SampledChoice,
     TurnCommitted,
 )
 from turnstile.parsing.formats import AnswerFormat
@@ -139,12 +139,14 @@ class _Stage:
     async def _start(self, started: CallStarted, calls: asyncio.TaskGroup) -> None:
         state = self._then.calls[started.call_id]
         choices = state.committed.choices if state.committed is not None else ()
-        engine = RecordedEngine(choices)
+        broken = () if state.failed is None else broken_off(started, state.failed)
+        engine = RecordedEngine(choices, {each.ref.choice: _sampled_of(each) for each in broken})
         ended_at = state.committed.finished_at if state.committed is not None else started.started_at
         head = self._then.heads[started.head]
         model = self._setting.model(head)
         model = msgspec.structs.replace(model, served=model.served.with_literals(head.literal_specials))
-        world = _world(model, engine, started, (choices, ended_at))
+        said = (*(choice.message for choice in choices), *(part.said for each in broken for part in each.partial.items))
+        world = _world(model, engine, started, (said, ended_at))
         flight = Flight(started.body_digest, started.idempotency_key, started.call_id)
         progress = Progress(started.rollout_id, started.dialect)
         task = calls.create_task(run(world, self.rollout, call_of(self._then, started), flight, progress))
@@ -163,11 +165,11 @@ class _Stage:
 
 
 def _world(
-    model: ReplayModel, engine: RecordedEngine, started: CallStarted, ended: tuple[tuple[SampledChoice, ...], datetime]
+    model: ReplayModel, engine: RecordedEngine, started: CallStarted, ended: tuple[tuple[Message, ...], datetime]
 ) -> World:
     """The world as one call met it: its clock, its dice, the ids that were minted for it."""
-    choices, ended_at = ended
-    minted = _minted(choices, started.call_id)
+    said, ended_at = ended
+    minted = _minted(said, started.call_id)
     clock = iter((started.started_at,))
 
     async def off_loop(work: Callable[[], Prompt]) -> Prompt:
@@ -185,9 +187,16 @@ def _world(
     )
 
 
-def _minted(choices: tuple[SampledChoice, ...], call_id: str) -> Iterator[str]:
+def _sampled_of(broken: BrokenOff) -> Delta:
+    known = broken.partial
+    if known.logprobs_S is None:
+        return Delta(broken.ids_S)
+    return Delta(broken.ids_S, numbers=Numbers(known.logprobs_S, known.logprobs_mode, known.logprobs_temperature))
+
+
+def _minted(said: tuple[Message, ...], call_id: str) -> Iterator[str]:
     """The recorded ids of the tool calls in an answer; made-up ones where now more calls are read out of it."""
-    yield from (call.call_id for choice in choices for call in choice.message.calls)
+    yield from (call.call_id for message in said for call in message.calls)
     number = 0
     while True:
         yield f"replayed-{call_id}-{number}"
