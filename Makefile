@@ -22,7 +22,7 @@ demo: $(STAMP) ## a real agent and a real small model through the proxy, in a mi
 test: $(STAMP) ## the whole test suite
 	$(BIN)/python -m pytest
 
-harnesses: $(STAMP) ## real agent harnesses end to end, also with a failing engine (installs them once: 2.9 GB)
+harnesses: $(STAMP) ## real agent harnesses end to end, also with a failing engine (installs them once: 3.4 GB)
 	$(BIN)/python tests/harnesses/install.py
 	$(BIN)/python tests/harnesses/run.py --faults
 

@@ -66,9 +66,11 @@ class Harness:
     """What the served model is called."""
     auxiliary: int = 0
     """Calls that it makes for itself in a run."""
-    limit_s: float = 120.0
+    limit_s: float = 240.0
     forks: frozenset[str] = frozenset()
-    """Reasons of forks that are real: it does rewrite what the model said."""
+    """Forks that are real: it does rewrite what the model said."""
+    repairs: frozenset[str] = frozenset()
+    """Those that are real behind an answer that broke off."""
     survives: frozenset[str] = frozenset({"429", "500", "cut", "clean end", "error event"})
     """Troubles at the engine after which it goes on and finishes the task. After others it gives up."""
 
@@ -333,6 +335,8 @@ HARNESSES = (
         _npm("qwen-code", "@qwen-code/qwen-code", "0.24.4", 144),
         _qwen_command,
         _gemini_like("edit"),
+        # It sends the text that had come with the request to go on from there, and both vanish when the rest is there.
+        repairs=frozenset({"forked:assistant_turn_omitted"}),
     ),
     Harness(
         "opencode 1.18.33",
@@ -360,7 +364,7 @@ HARNESSES = (
         _agent("smol.py"),
         _smol_hands,
         # It writes each call as a Python literal behind the text that was sampled: the model reads another history.
-        forks=frozenset({"assistant_edited"}),
+        forks=frozenset({"forked:assistant_edited"}),
         survives=BEFORE_THE_FIRST_BYTE,
     ),
     *(

@@ -69,7 +69,7 @@ class Findings:
             auxiliary=len(answered) - len(main),
             failed=len(self.rollout.calls) - len(answered),
             roots=sum(call.history == "root" for call in main),
-            forks=[f"{call.history}:{call.history_reason}" for call in answered if _is_break(call)],
+            forks=[_reason(call) for call in answered if _is_break(call)],
             notes=dict(notes),
             finished=self._is_repaired(),
             seconds=round(self.seconds, 1),
@@ -97,6 +97,10 @@ class Findings:
             yield from self._unlike_the_table(main, answered)
         elif not self.engine.went_wrong:
             yield "The engine's fault was never met"
+        real = self.harness.forks if self.trouble is Trouble.NONE else self.harness.forks | self.harness.repairs
+        for call in answered:
+            if _is_break(call) and _reason(call) not in real:
+                yield f"{call.call_id} is {_reason(call)}"
         yield from self._broken_record()
         yield from self._untrue_samples()
 
@@ -116,8 +120,6 @@ class Findings:
         if len(answered) - len(main) != self.harness.auxiliary:
             yield f"{len(answered) - len(main)} auxiliary calls, not {self.harness.auxiliary}"
         for call in answered:
-            if _is_break(call) and (call.history_reason or "") not in self.harness.forks:
-                yield f"{call.call_id} is {call.history}:{call.history_reason}"
             if self.rollout.heads[call.head].tools is None and call.kind != "auxiliary":
                 yield f"{call.call_id} has no tools and is not marked auxiliary"
         failed = [call.call_id for call in self.rollout.calls if call.finish in BROKEN]
@@ -161,6 +163,11 @@ class Findings:
             for segment, _ in sequence.sampled_segments():
                 if segment.trainable:
                     yield segment.call or 0, tuple(ids[segment.start : segment.end])
+
+
+def _reason(call: CallInfo) -> str:
+    """Without the place that some reasons name."""
+    return f"{call.history}:{(call.history_reason or '').split(':')[0]}"
 
 
 def _is_break(call: CallInfo) -> bool:

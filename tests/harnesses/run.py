@@ -18,6 +18,7 @@ import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import Any
 
 from catalogue import HARNESSES, Harness, named
@@ -71,20 +72,18 @@ def one_run(harness: Harness, trouble: Trouble, model: Path, before: list[str], 
         shutil.rmtree(at, ignore_errors=True)
         at.mkdir(parents=True, exist_ok=True)
         words = [*before, sys.executable, str(HERE / "inside.py"), harness.name, trouble.value, str(at), str(model)]
+        log = at / "log.txt"
         try:
-            done = subprocess.run(
-                words,
-                capture_output=True,
-                text=True,
-                stdin=subprocess.DEVNULL,
-                timeout=harness.limit_s + START_S,
-                check=True,
-            )
+            with log.open("w") as errors:
+                limit_s = harness.limit_s + START_S
+                done = subprocess.run(
+                    words, stdout=PIPE, stderr=errors, text=True, stdin=DEVNULL, timeout=limit_s, check=True
+                )
             return json.loads(done.stdout.splitlines()[-1])
         except subprocess.TimeoutExpired:
             problem = "the run did not end"
-        except subprocess.CalledProcessError as failed:
-            problem = f"the run failed: {failed.stderr.strip().splitlines()[-1:]}"
+        except subprocess.CalledProcessError:
+            problem = f"the run failed: {log.read_text().strip().splitlines()[-1:]}"
     nothing = dict.fromkeys(("requests", "auxiliary", "failed", "roots", "seconds"), 0)
     return {
         **nothing,
