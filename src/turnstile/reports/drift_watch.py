@@ -26,8 +26,8 @@ from turnstile.templates.served import Served
 
 WAITING_CALLS = 64
 """Calls that may wait to be compared."""
-REST = 4.0
-"""Rest after each comparison, as a multiple of the time that it took: at most a fifth of a core is used, and of what
+REST = 9.0
+"""Rest after each comparison, as a multiple of the time that it took: at most a tenth of a core is used, and of what
 Python runs at once. A comparison costs what rendering the whole conversation costs."""
 KEPT_ROLLOUTS = 20_000
 """Rollouts whose figures are remembered, those that changed last."""
