@@ -14,6 +14,8 @@ import pytest
 from turnstile.protocols import DIALECTS
 
 DIALECT = pytest.mark.parametrize("dialect", [dialect.name for dialect in DIALECTS])
+GO_ON_WRITING = ("anthropic.messages", "google.gemini")
+"""Dialects in which an assistant message at the end of a history is to be gone on with."""
 THOUGHT = "<think>\nI look.\n</think>\n\n"
 TEXT = "Looking."
 CALL = '<tool_call>\n{"name": "ls", "arguments": {"p": "/a"}}\n</tool_call>'
@@ -282,3 +284,37 @@ def test_a_repeat_of_an_answer_that_arrived_is_a_sibling(talk: Callable[[str], A
     told = [it.say("go"), it.say("go", stream=False)]
     assert [it.heard(each).text for each in told] == ["A", "B"]
     assert it.agent.summary["retries"] == 0
+
+
+@DIALECT
+def test_case_f6_a_history_that_ends_with_the_finished_items_goes_on_behind_their_ids(
+    talk: Callable[[str], Any], dialect: str, fakes: Any, speaking: Any, wires: Any, tmp_path: Path
+) -> None:
+    it = talk(dialect)
+    room = it.room
+    ids = room.ids(f"{THOUGHT}{TEXT}\n{CALL}\n{LONG_CALL}<|im_end|>")
+    speaking.broken_behind(room, fakes, ids, end_of(room, ids, "</tool_call>"))
+    first = it.say("go")
+    kept = it.heard(first)
+    said = [item for item in kept.echo if not is_call(item)]
+    # The last id of the text has the line break in it that stands in front of the call.
+    end = ids.index(room.ids(f"{TEXT}\n")[-1], ids.index(room.id_of("</think>"))) + 1
+    goes_on_writing = dialect in GO_ON_WRITING
+    (rest,) = [ids[end:]] if goes_on_writing else room.script("On I go.<|im_end|>")
+    second = it.say("go", speaking.Heard(kept.reasoning, kept.text, (), without_calls(said)))
+
+    assert second.history == "spliced"
+    held = first.prompt + ids[:end]
+    assert second.prompt == held if goes_on_writing else second.prompt[: len(held)] == held
+    rollout = it.agent.exported(tmp_path)
+    (sequence,) = rollout.sequences
+    assert [token for run in wires.sampled(sequence) for token in run] == ids[:end] + rest
+    assert rollout.token_counts.discarded == {"aborted_tail": len(it.calls[0].failed.partial_S) - end}
+
+
+def is_call(item: dict[str, Any]) -> bool:
+    return item.get("type") in ("function_call", "tool_use") or "functionCall" in item
+
+
+def without_calls(items: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    return tuple({name: value for name, value in item.items() if name != "tool_calls"} for item in items)

@@ -14,6 +14,7 @@ from turnstile.generation import Cut, Finish, FinishedItem, Generation, Logprobs
 from turnstile.parsing.formats import by_name
 from turnstile.parsing.items import finished_items
 from turnstile.parsing.parser import Parser, ParserSetup
+from turnstile.tokens import IdRun
 
 LS = ToolSpec("ls", '{"type": "function", "function": {"name": "ls", "parameters": {"type": "object"}}}')
 CALL = '<tool_call>\n{"name": "ls", "arguments": {"p": "/a"}}\n</tool_call>'
@@ -95,7 +96,7 @@ def test_an_answer_that_is_cut_where_an_item_ends_says_the_items_so_far_always(
                 Generation(cut, None, Finish.LENGTH, "", Usage(0, len(cut)), LogprobsMode.NONE, None)
             )
             before = [each.said for each in items[:count]]
-            assert parsed.message.text == "".join(each.text for each in before)
+            assert parsed.message.text.rstrip() == "".join(each.text for each in before).rstrip()
             assert parsed.message.reasoning == "".join(each.reasoning for each in before)
             assert parsed.message.calls == tuple(call for each in before for call in each.calls)
             assert parsed.cut is Cut.CONTENT
@@ -107,6 +108,32 @@ def test_a_long_answer_is_read_in_chunks_to_the_same_ends(reading, vocabulary):
     pieces = [head, text, CALL, "and more"]
     ends = list(itertools.accumulate(len(vocabulary.encode(piece)) for piece in pieces))
     assert [item.end_S for item in finished_items(reading, vocabulary.encode("".join(pieces)), ("k1",))] == ends[:3]
+
+
+def test_whitespace_that_an_id_has_behind_a_text_is_no_text_of_it(reading, vocabulary):
+    ids_S = vocabulary.encode(f"<think>Hm.</think>Look\n\n{CALL}")
+    glued = ByteVocabularyWithGlue(vocabulary)
+    items = finished_items(msgspec.structs.replace(reading, vocabulary=glued), glued.glue(ids_S), ("k1",))
+    assert items[1] == FinishedItem(said("Look"), len(vocabulary.encode("<think>Hm.</think>Look")))
+
+
+class ByteVocabularyWithGlue:
+    """The vocabulary with one more token, `k` and a blank line."""
+
+    def __init__(self, plain):
+        self._plain = plain
+        self.size = plain.size + 1
+
+    def token_bytes(self, token_id):
+        return b"k\n\n" if token_id == self.size - 1 else self._plain.token_bytes(token_id)
+
+    def is_special(self, token_id):
+        return token_id < self.size - 1 and self._plain.is_special(token_id)
+
+    def glue(self, ids_S):
+        ids = ids_S.tolist()
+        at = next(at for at in range(len(ids)) if ids[at : at + 2] == [ord("k"), self._plain.id_of("\n\n")])
+        return IdRun.of([*ids[:at], self.size - 1, *ids[at + 2 :]])
 
 
 def test_without_tools_there_are_no_calls(reading, vocabulary):

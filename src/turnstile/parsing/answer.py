@@ -177,11 +177,8 @@ class AnswerReader:
 
     @property
     def is_settled(self) -> bool:
-        """Whether an answer that was cut here would say what was found so far and nothing else."""
-        if self._mode is not _Mode.ANSWER:
-            return False
-        ends_in_space = self._since in (_Since.REASONING, _Since.CALL) and not self._pending.strip(WHITESPACE)
-        return ends_in_space or not self._pending
+        """Whether an answer that was cut here would say what was found so far and, but for whitespace, nothing else."""
+        return self._mode is _Mode.ANSWER and not self._pending.strip(WHITESPACE)
 
     def _step(self) -> bool:
         """Read the pending text as far as it is certain; whether there may be more to read."""

@@ -43,7 +43,8 @@ def finished_items(setup: ParserSetup, ids_S: IdRun, call_ids: Sequence[str]) ->
     Reasoning and text are finished when something else follows them, a call when it was handed out: that is when
     the dialects with items end theirs. An item ends with the first id behind which the sampled ids, read as an answer
     that was cut there, say all items up to this one and nothing else. So no item is ever cut, and no marker either;
-    an item whose last id reaches into the next one has no end.
+    an item whose last id reaches into the next one has no end. Whitespace in front of a marker belongs to no item, so
+    an id that has a line break behind a word may end a text.
 
     Args:
         setup: what the answer was read with.

@@ -116,7 +116,7 @@ class Parser:
 
     @property
     def is_settled(self) -> bool:
-        """Whether an answer that was cut here would be what was told so far, and nothing else."""
+        """Whether an answer that was cut here would be what was told so far and, but for whitespace, nothing else."""
         return self._visible.is_settled and self._stops.is_settled and self._reader.is_settled
 
     def finish(self, generation: Generation) -> Parsed:
