@@ -37,3 +37,9 @@ def test_the_text_never_depends_on_how_it_was_cut(text, stop, cuts):
     expected = whole.feed(text) + whole.finish()
     assert (said + pieces.finish(), pieces.matched) == (expected, whole.matched)
     assert not any(each in expected for each in stop if each)
+
+
+def test_it_is_settled_while_nothing_is_held_back():
+    stops = StopFilter(("STOP",))
+    settled = [stops.is_settled for piece in ("a", " S", "o") if stops.feed(piece) is not None]
+    assert settled == [True, False, True]

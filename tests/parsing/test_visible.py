@@ -43,3 +43,9 @@ def test_a_stop_id_is_hidden_even_if_it_is_a_marker(vocabulary):
 
 def test_ids_outside_the_vocabulary_have_no_text(vocabulary):
     assert visible(vocabulary).feed(IdRun.of([vocabulary.size, -1, ord("a")])) == "a"
+
+
+def test_it_is_settled_where_no_character_is_open(vocabulary):
+    text = VisibleText(vocabulary, frozenset(), frozenset())
+    settled = [text.is_settled for byte in "aé".encode() if text.feed(IdRun.of([byte])) is not None]
+    assert settled == [True, False, True]

@@ -107,3 +107,12 @@ def test_blocks_add_up_to_what_a_client_puts_together():
         WireToolUse("j", "g", msgspec.Raw(b"{}")),
         WireText("d"),
     ]
+
+
+@pytest.mark.parametrize("arguments", ['{"x":1}', "", "no JSON"])
+def test_the_block_of_a_call_that_is_whole_stops_before_anything_follows(arguments):
+    writer = BlockWriter("sig", ThinkingDisplay.SHOWN)
+    whole = (ToolCallDelta(0, "c0", "f"), ToolCallDelta(0, arguments=arguments, is_last=True))
+    events = [msgspec.json.decode(msgspec.json.encode(event)) for event in writer.gain(ReplyDelta(calls=whole))]
+    assert (events[0]["type"], events[-1]["type"]) == ("content_block_start", "content_block_stop")
+    assert writer.close() == []

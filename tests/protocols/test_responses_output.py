@@ -100,3 +100,13 @@ def test_text_has_the_log_probabilities_that_came_since_the_text_before():
 def test_the_input_of_a_custom_call_is_the_one_member_that_was_asked_for():
     assert custom_input(f'{{"{CUSTOM_INPUT}": "x"}}') == "x"
     assert [custom_input(each) for each in ("", "[]", '{"input": 1}', '{"input": "x", "more": 1}')] == [None] * 4
+
+
+def test_a_call_that_is_whole_is_told_to_be_done_before_anything_follows():
+    output = Output(AnswerForm(), "r-c0", Counter())
+    call = ReplyDelta(calls=(*CALL[:2], ToolCallDelta(0, arguments=" 1}", is_last=True)))
+    events = [msgspec.json.decode(msgspec.json.encode(event)) for event in output.feed(call)]
+    assert [event["type"].removeprefix("response.") for event in events][-2:] == [
+        "function_call_arguments.done", "output_item.done",
+    ]  # fmt: skip
+    assert (len(output.items), list(output.close("incomplete"))) == (1, [])
