@@ -53,6 +53,28 @@ def test_a_file_that_a_crash_cut_off_is_made_again(smollm2: Served, tmp_path: Pa
     assert file.read_bytes() == msgspec.json.encode(made)
 
 
+@pytest.mark.parametrize(
+    "said", [{"version": 0}, {"key": "0"}, {"tokenizer_sha256": "0"}, {"template_sha256": "0"}, {"kwargs": '{"a":1}'}]
+)
+def test_a_file_that_is_of_something_else_is_made_again(
+    smollm2: Served, tmp_path: Path, said: dict[str, object]
+) -> None:
+    made = certificate_of(smollm2, tmp_path)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(msgspec.json.encode(msgspec.structs.replace(made, **said)))
+    assert certificate_of(smollm2, tmp_path) == made
+    assert file.read_bytes() == msgspec.json.encode(made)
+
+
+def test_what_cannot_be_put_in_its_place_is_not_left_lying(smollm2: Served, tmp_path: Path) -> None:
+    certificate_of(smollm2, tmp_path)
+    (file,) = tmp_path.iterdir()
+    file.unlink()
+    file.mkdir()
+    certificate_of(smollm2, tmp_path)
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_a_folder_that_cannot_be_written_costs_only_time(smollm2: Served, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert certificate_of(smollm2, tmp_path / "file").certificate_class is CertificateClass.EXACT
@@ -68,15 +90,25 @@ def test_checks_that_take_too_long_end_and_are_not_kept(smollm2: Served, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+SLOW = "{% for a in range(2000) %}{% set text = ('ab' * 20000) | replace('a', 'c') %}{% endfor %}"
 ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 
 
-def test_an_endless_template_is_refused_after_one_message(family_files: Callable[[str], ModelFiles]) -> None:
+def test_an_endless_template_has_a_certificate_that_refuses_it(
+    family_files: Callable[[str], ModelFiles], tmp_path: Path
+) -> None:
+    files = msgspec.structs.replace(family_files("smollm2"), chat_template=ENDLESS)
+    made = certificate_of(serve(files, model="m"), tmp_path)
+    assert made.certificate_class is CertificateClass.REFUSED
+    assert "steps" in made.problem
+
+
+def test_a_slow_template_is_refused_after_one_message(family_files: Callable[[str], ModelFiles]) -> None:
     files = family_files("smollm2")
     refuse_slow_template(files)
     with pytest.raises(TooSlow, match="for one message"):
-        refuse_slow_template(msgspec.structs.replace(files, chat_template=ENDLESS))
+        refuse_slow_template(msgspec.structs.replace(files, chat_template=SLOW))
     with pytest.raises(TooSlow, match="for one message"):
-        refuse_slow_template(msgspec.structs.replace(files, tool_use_template=ENDLESS))
+        refuse_slow_template(msgspec.structs.replace(files, tool_use_template=SLOW))
     with pytest.raises(ModelFilesError, match="cannot be compiled"):
         refuse_slow_template(msgspec.structs.replace(files, chat_template="{% if %}"))

@@ -17,7 +17,7 @@ import msgspec
 
 from turnstile.conversation import JsonText, Message, Role, Text
 from turnstile.engines import cache_home
-from turnstile.templates.certificate import Certificate, certificate_key
+from turnstile.templates.certificate import VERSION, Certificate, certificate_key
 from turnstile.templates.certify import ShowStep, Step, certify, show_nothing
 from turnstile.templates.checks_tokens import Faster
 from turnstile.templates.files import ModelFiles, ModelFilesError
@@ -66,15 +66,21 @@ def certificate_of(  # noqa: PLR0913 - what is certified, where it is kept, how 
 
     Raises: TooSlow if they take longer; CallerError if `kwargs` is no JSON object.
     """
-    file = folder / f"{certificate_key(served, kwargs, faster.versions)}.json"
+    key = certificate_key(served, kwargs, faster.versions)
+    file = folder / f"{key}.json"
     known = _known(file)
-    if known is not None:
+    # A file that was copied, renamed or edited may say anything; what it says of itself must be what is asked for.
+    if known is not None and _names(known) == (VERSION, key, served.tokenizer.sha256, served.template.sha256, kwargs):
         return known
     made = certify(served, kwargs, _bounded(show, limit_s), faster)
     # A cache that cannot be written costs the next start a second, nothing else.
     with contextlib.suppress(OSError):
         _keep(file, made)
     return made
+
+
+def _names(known: Certificate) -> tuple[int, str, str, str, JsonText]:
+    return known.version, known.key, known.tokenizer_sha256, known.template_sha256, known.kwargs
 
 
 def refuse_slow_template(files: ModelFiles) -> None:
@@ -125,6 +131,10 @@ def _known(file: Path) -> Certificate | None:
 def _keep(file: Path, certificate: Certificate) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     handle, unfinished = tempfile.mkstemp(dir=file.parent, suffix=".unfinished")
-    with os.fdopen(handle, "wb") as out:
-        out.write(msgspec.json.encode(certificate))
-    Path(unfinished).replace(file)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(msgspec.json.encode(certificate))
+        Path(unfinished).replace(file)
+    except OSError:
+        Path(unfinished).unlink(missing_ok=True)
+        raise
