@@ -28,6 +28,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     literal_specials: str = "as_engine"
     """What becomes of a client's text that spells a control token: a value of
     `turnstile.generation.LiteralSpecials`."""
+    plugin_bridges: str = ""
+    """Name of a package whose hand-written bridges are asked whether they give the same ids; empty = none."""
     store: Path
     host: str = "127.0.0.1"
     port: int = 7000

@@ -78,6 +78,8 @@ class BridgeKind(enum.StrEnum):
     """None: the answer itself is being continued."""
     WHOLE_RENDER = "whole_render"
     """From a whole render, encoded whole, which begins with all held ids: the retention policy asked for it."""
+    PLUGIN = "plugin"
+    """From ours, and another package's hand-written bridge gave the same ids (docs/decisions/0017)."""
 
 
 class Retention(enum.StrEnum):
@@ -164,6 +166,8 @@ class HeldAnswer(msgspec.Struct, frozen=True):
     """The stop string that ended it: its ids are held, and the message does not show it."""
     counted: Past | None = None
     """What `past` says, if it is known already."""
+    sampled_count: int = 0
+    """How many of `held_T`, the last ones, were sampled for it; 0 if nobody counted."""
 
     @property
     def past(self) -> Past:

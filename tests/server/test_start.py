@@ -40,6 +40,7 @@ async def running(settings: Settings) -> Any:
         ({"engine": "http://127.0.0.1:9"}, "engine_unreachable", "127.0.0.1:9"),
         ({"answer_format": "esperanto"}, "unknown_format", "hermes"),
         ({"no_quirks": ("biling_line",)}, "quirk_unknown", "billing_line"),
+        ({"plugin_bridges": "renderer"}, "plugin_unknown", "renderers"),
         ({"quirks": Path("/nowhere")}, "file_unreadable", "/nowhere"),
         ({"quirks": Path(__file__)}, "quirks_invalid", "TOML"),
         ({"store": Path("/proc/nowhere")}, "store_error", "directory"),
@@ -62,6 +63,7 @@ async def test_settings_that_cannot_be_are_refused_with_a_remedy(
         ({"tokenizer": Path("/nowhere")}, "tokenizer_missing"),
         ({"template": Path("/nowhere")}, "file_unreadable"),
         ({"answer_format": "esperanto"}, "unknown_format"),
+        ({"plugin_bridges": "renderer"}, "plugin_unknown"),
     ],
 )
 async def test_options_and_files_are_looked_at_before_an_engine_is_asked(

@@ -9,7 +9,7 @@ import pytest
 
 from turnstile.templates.certificate import PluginCheck, PluginOutcome
 from turnstile.templates.checks_plugins import check_plugins, questions_of
-from turnstile.templates.plugins.base import Crossed, Variant
+from turnstile.templates.second_opinion import Crossed, Declined, Variant
 from turnstile.templates.served import Served
 from turnstile.tokens import IdRun
 
@@ -22,8 +22,8 @@ class Scripted(msgspec.Struct, frozen=True):
     name: str
     answers: dict[Crossed, IdRun]
 
-    def next_prompt(self, crossed: Crossed) -> IdRun | None:
-        return self.answers.get(crossed)
+    def next_prompt(self, crossed: Crossed) -> IdRun | Declined:
+        return self.answers.get(crossed, Declined())
 
 
 class Package(msgspec.Struct, frozen=True):

@@ -41,6 +41,9 @@ def serve(
     literal_specials: Annotated[
         LiteralSpecials, typer.Option(help="What becomes of an agent's text that spells a control token.")
     ] = LiteralSpecials.AS_ENGINE,
+    plugin_bridges: Annotated[
+        str, typer.Option(help="Package whose hand-written bridges are asked to confirm ours: `renderers`.")
+    ] = "",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 = any free one.", min=0, max=65535)] = 7000,
     admin_key: Annotated[
@@ -85,6 +88,7 @@ def serve(
         answer_format=answer_format,
         retention=retention.value,
         literal_specials=literal_specials.value,
+        plugin_bridges=plugin_bridges,
         store=store,
         host=host,
         port=port,

@@ -95,6 +95,7 @@ def _held_answer(node: Node) -> HeldAnswer:
         history_M=node.history_M,
         stop_string=node.choice.stop_string,
         counted=node.past,
+        sampled_count=len(node.choice.ids_S),
     )
 
 

@@ -28,6 +28,7 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
     template: str | Path | None = None,
     retention: Literal["retain", "tool_cycle", "template"] = "retain",
     literal_specials: Literal["as_engine", "as_text"] = "as_engine",
+    plugin_bridges: str = "",
     admin_key: str = "",
 ) -> Generator[Client]:
     """Run a server until the block is left; gives a client of it, whose `url` agents are pointed at.
@@ -40,6 +41,7 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         template: chat template file to use instead of the model's own.
         retention: what stays of earlier turns where the template would write them in another way.
         literal_specials: what becomes of an agent's text that spells a control token.
+        plugin_bridges: package whose hand-written bridges are asked to confirm ours; empty = none.
         admin_key: asks for keys as `turnstile serve --admin-key` does.
 
     Raises: what `turnstile serve` says on bad settings: CallerError, StoreError or EngineError.
@@ -52,6 +54,7 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         template=Path(template) if template else None,
         retention=retention,
         literal_specials=literal_specials,
+        plugin_bridges=plugin_bridges,
         admin_key=admin_key,
         port=0,
     )

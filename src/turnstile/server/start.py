@@ -34,6 +34,7 @@ from turnstile.server.app import build_app
 from turnstile.server.certificates import AT_START_S, TooSlow, certificate_of, certificates_folder, refuse_slow_template
 from turnstile.server.operators import Archive
 from turnstile.server.parity import check_parity
+from turnstile.server.plugins import plugin_named, with_plugin
 from turnstile.server.policy import Policy
 from turnstile.server.stopping import CANCELLED_AFTER_S, Server
 from turnstile.store import Blobs, Journal, Reader
@@ -44,6 +45,7 @@ from turnstile.templates.checks_tokens import Faster
 from turnstile.templates.facts import serve
 from turnstile.templates.files import ModelFiles
 from turnstile.templates.gguf import tokenizer_files
+from turnstile.templates.plugins.base import Plugin
 from turnstile.templates.proving import take_over
 from turnstile.templates.served import Served
 
@@ -170,12 +172,13 @@ async def _assemble(
     faster = await asyncio.get_running_loop().run_in_executor(threads, lambda: at_hand(files, served))
     certificate = await asyncio.get_running_loop().run_in_executor(threads, lambda: _certificate(served, faster))
     running_on, chosen = accelerated(served, certificate if isinstance(certificate, Certificate) else None, faster)
-    if isinstance(certificate, Certificate):
-        take_over(running_on, certificate)
+    ready, plugin_notices = await asyncio.get_running_loop().run_in_executor(
+        threads, lambda: _ready(running_on, certificate, settings, local.plugin)
+    )
     policy = Policy()
     dice = random.SystemRandom()
     world = World(
-        served=await asyncio.get_running_loop().run_in_executor(threads, lambda: _with_literals(running_on, settings)),
+        served=ready,
         answer_format=answer_format,
         engine=engine,
         now=_now,
@@ -191,9 +194,8 @@ async def _assemble(
     await shelf.put(journal, running_on, files, settings.answer_format)
     rollouts = Rollouts(journal, reader, _now, Retention(settings.retention))
     app = build_app(world, rollouts, Archive(reader, shelf, watch), policy, settings)
-    notices = (*_notices(settings, certificate, unchecked), *chosen.refused)
-    running = Running("", model, engine.capabilities.engine, notices, chosen)
-    return app, running, rollouts
+    notices = (*_notices(settings, certificate, unchecked), *plugin_notices, *chosen.refused)
+    return app, Running("", model, engine.capabilities.engine, notices, chosen), rollouts
 
 
 def _answer_format(settings: Settings, files: ModelFiles) -> formats.AnswerFormat:
@@ -206,6 +208,19 @@ def _certificate(served: Served, faster: Faster) -> Certificate | TooSlow:
         return certificate_of(served, certificates_folder(), limit_s=AT_START_S, faster=faster)
     except TooSlow as slow:
         return slow
+
+
+def _ready(
+    served: Served, certificate: Certificate | TooSlow, settings: Settings, plugin: Plugin | None
+) -> tuple[Served, tuple[str, ...]]:
+    """The model as its certificate and the settings have it, and what is to be told of its plug-in."""
+    certified = certificate if isinstance(certificate, Certificate) else None
+    if certified is not None:
+        take_over(served, certified)
+    if plugin is None:
+        return _with_literals(served, settings), ()
+    asking, notice = with_plugin(served, plugin, certified)
+    return _with_literals(asking, settings), (notice,)
 
 
 def _with_literals(served: Served, settings: Settings) -> Served:
@@ -243,6 +258,8 @@ class _LocalFiles(msgspec.Struct, frozen=True):
     """What --tokenizer holds; None = the embedded model brings its own."""
     quirks: tuple[Quirk, ...]
     """Which habits of harnesses are acted on."""
+    plugin: Plugin | None
+    """Whose bridges are asked to confirm ours."""
 
 
 def _local_files(settings: Settings) -> _LocalFiles:
@@ -254,18 +271,19 @@ def _local_files(settings: Settings) -> _LocalFiles:
         engine_url(settings.engine)
     template = _text(settings.template) if settings.template else None
     quirks = _quirks(settings)
+    plugin = plugin_named(settings.plugin_bridges)
     if settings.tokenizer is not None:
         files = read_model_folder(settings.tokenizer, template)
         _answer_format(settings, files)
         refuse_slow_template(files)
-        return _LocalFiles(template, files, quirks)
+        return _LocalFiles(template, files, quirks, plugin)
     if settings.engine != EMBEDDED:
         raise CallerError(
             "The engine at a URL needs a tokenizer",
             "Give the folder with the model's tokenizer.json: --tokenizer DIR",
             code="tokenizer_needed",
         )
-    return _LocalFiles(template, None, quirks)
+    return _LocalFiles(template, None, quirks, plugin)
 
 
 def _quirks(settings: Settings) -> tuple[Quirk, ...]:

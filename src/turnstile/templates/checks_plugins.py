@@ -14,8 +14,11 @@ from turnstile.generation import Cut, HeldAnswer, NodeRef
 from turnstile.templates.bridge import Bridge, Crossing, crossed
 from turnstile.templates.certificate import PluginCheck, PluginOutcome
 from turnstile.templates.checks_shapes import NOW, WholeRender, shape_for, whole_render
-from turnstile.templates.plugins.base import Crossed, Plugin, Variant
+from turnstile.templates.plugins.base import Plugin
+from turnstile.templates.proofs import Pattern
+from turnstile.templates.proving import pattern_of_shape
 from turnstile.templates.render import GenerationPrompt, TemplateFailed
+from turnstile.templates.second_opinion import Crossed, Declined, SecondOpinion, Variant
 from turnstile.templates.served import Scene, Served, render
 from turnstile.templates.shapes import SHAPES, Shape
 from turnstile.tokens import IdRun, first_difference
@@ -46,6 +49,25 @@ def questions_of(served: Served, kwargs: JsonText) -> Iterator[Question]:
         whole = None if shape.ending is Ending.CONTINUE else whole_render(model, fitting, kwargs)
         if isinstance(whole, WholeRender) and (question := _question(model, fitting, whole, kwargs)) is not None:
             yield question
+
+
+def second_opinion(served: Served, plugin: Plugin, check: PluginCheck, kwargs: JsonText) -> SecondOpinion | None:
+    """What a check allows to ask a plug-in while requests are served; None if it allows nothing.
+
+    Only a bridge that differs nowhere is asked, and only about patterns all of whose shapes it gave as we do.
+    """
+    patterns = _agreed(served, check, kwargs) if check.outcome is PluginOutcome.AGREES else frozenset[Pattern]()
+    variants = plugin.variants(served) if patterns else ()
+    found = next((variant for variant in variants if variant.name == check.variant), None)
+    return None if found is None else SecondOpinion(plugin.name, found, patterns)
+
+
+def _agreed(served: Served, check: PluginCheck, kwargs: JsonText) -> frozenset[Pattern]:
+    shapes: dict[Pattern, set[str]] = {}
+    for shape in SHAPES:
+        model = served.for_tools(tuple(tool.declaration for tool in shape.tools))
+        shapes.setdefault(pattern_of_shape(shape_for(model, shape), kwargs), set()).add(shape.name)
+    return frozenset(pattern for pattern, names in shapes.items() if names <= set(check.same))
 
 
 def _question(served: Served, shape: Shape, whole: WholeRender, kwargs: JsonText) -> Question | None:
@@ -83,7 +105,7 @@ def _check(served: Served, plugin: Plugin, questions: tuple[Question, ...]) -> P
 def _compared(plugin: Plugin, variant: Variant, questions: tuple[Question, ...]) -> PluginCheck:
     found = {question.shape: variant.next_prompt(question.asked) for question in questions}
     same = tuple(each.shape for each in questions if found[each.shape] == each.ours_T)
-    refused = tuple(each.shape for each in questions if found[each.shape] is None)
+    refused = tuple(each.shape for each in questions if isinstance(found[each.shape], Declined))
     different = tuple(each.shape for each in questions if each.shape not in (*same, *refused))
     outcome = PluginOutcome.NOT_APPLICABLE if not same else PluginOutcome.DIFFERS if different else PluginOutcome.AGREES
     return PluginCheck(plugin.name, variant.name, outcome, same, different, refused)

@@ -128,7 +128,8 @@ def hidden(served: Served, call: Call, match: Match) -> Hidden | None:
     hide = _hider(pattern, mark)
     form = served.facts.form.arguments
     return Hidden(
-        served=dataclasses.replace(served, tokenizer=LiteralTokenizer(served.tokenizer, mark)),
+        # Another package would encode the marks.
+        served=dataclasses.replace(served, tokenizer=LiteralTokenizer(served.tokenizer, mark), second_opinion=None),
         call=msgspec.structs.replace(
             call,
             messages=_messages(call.messages, hide, form),

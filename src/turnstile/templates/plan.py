@@ -36,7 +36,7 @@ from turnstile.templates.fingerprint import head_of
 from turnstile.templates.images import counted, miscount, refuse_miscounted, refuse_unprinted
 from turnstile.templates.literals import hidden, literal_notes
 from turnstile.templates.multisplice import MultiSplice
-from turnstile.templates.proving import proven_bridge
+from turnstile.templates.proving import proven_bridge, seconded
 from turnstile.templates.replaying import notes_on, put_back
 from turnstile.templates.retention import is_rewritten, rewritten
 from turnstile.templates.served import Refusal, Served, leading_system
@@ -102,7 +102,7 @@ def _as_text(served: Served, call: Call, match: Match, now: datetime, retention:
         prompt = _rendered(served, call, _conversation(match), history, now)
         note = Note(NoteCode.RERENDERED_HISTORY, f"{built.reason}: {built.detail}")
         return msgspec.structs.replace(prompt, notes=(note, *prompt.notes))
-    return _bridged(served, call, held, match, built)
+    return _bridged(served, call, held, match, seconded(served, held, match.new_M, call, built))
 
 
 def _put_back(served: Served, call: Call, match: Match, found: MultiSplice) -> Prompt:

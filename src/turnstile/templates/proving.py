@@ -13,13 +13,14 @@ from typing import assert_never
 
 import msgspec
 
-from turnstile.conversation import Call, Message
+from turnstile.conversation import Call, JsonText, Message
 from turnstile.generation import BridgeKind, HeldAnswer, NodeRef, Note
 from turnstile.reasons import NoteCode, RerenderReason
 from turnstile.templates.bridge import Bridge, Crossing, crossed, history_bridge, joined, sentinel_bridge
 from turnstile.templates.certificate import Certificate, CertificateClass, ShapeVerdict
 from turnstile.templates.checks_shapes import shape_for
 from turnstile.templates.proofs import Pattern, Proof, Verdict, pattern_of
+from turnstile.templates.second_opinion import Crossed
 from turnstile.templates.served import Refusal, Served
 from turnstile.templates.shapes import ALL_SHAPES, PASTS, Shape
 from turnstile.tokens import NO_IDS
@@ -44,6 +45,21 @@ def proven_bridge(
     pattern = pattern_of(held, new_M, call)
     proof = served.proofs.known(pattern)
     return _compared(crossing, pattern) if proof is None else _built(crossing, proof)
+
+
+def seconded(served: Served, held: HeldAnswer, new_M: tuple[Message, ...], call: Call, ours: Bridge) -> Bridge:
+    """Our bridge, said to be a plug-in's where that was asked and gave the same ids (docs/decisions/0017)."""
+    opinion = served.second_opinion
+    if opinion is None or not held.sampled_count:
+        return ours
+    pattern = pattern_of(held, new_M, call)
+    if not opinion.is_asked(pattern):
+        return ours
+    fed_T = len(held.held_T) - held.sampled_count
+    tools = tuple(tool.declaration for tool in call.tools)
+    asked = Crossed(held.held_T.slice(0, fed_T), held.held_T.slice(fed_T), new_M, tools)
+    is_same = opinion.confirms(pattern, asked, held.held_T.slice(0, ours.kept_T) + ours.added_A)
+    return msgspec.structs.replace(ours, kind=BridgeKind.PLUGIN) if is_same else ours
 
 
 def _built(crossing: Crossing, proof: Proof) -> Bridge | Refusal:
@@ -111,7 +127,7 @@ def take_over(served: Served, certificate: Certificate) -> None:
     found: dict[tuple[bool, Pattern], set[Proof]] = {}
     for shape, proof in _certified(certificate):
         model = served.for_tools(tuple(tool.declaration for tool in shape.tools))
-        pattern = _pattern(shape_for(model, shape), certificate)
+        pattern = pattern_of_shape(shape_for(model, shape), certificate.kwargs)
         found.setdefault((model is served, pattern), set()).add(proof)
     for (is_plain, pattern), proofs in found.items():
         model = served if is_plain else served.with_tools
@@ -139,6 +155,7 @@ def _proof_of(shape: ShapeVerdict) -> Proof:
     return Proof(Verdict.DIFFERENT if is_unclear else shape.verdict, shape.detail)
 
 
-def _pattern(shape: Shape, certificate: Certificate) -> Pattern:
+def pattern_of_shape(shape: Shape, kwargs: JsonText) -> Pattern:
+    """The pattern of the request that a shape is."""
     held = HeldAnswer(NodeRef("certificate"), NO_IDS, shape.answer, shape.cut, shape.history_M)
-    return pattern_of(held, shape.new_M, shape.call(certificate.kwargs))
+    return pattern_of(held, shape.new_M, shape.call(kwargs))

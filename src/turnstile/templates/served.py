@@ -17,6 +17,7 @@ from turnstile.generation import LiteralSpecials
 from turnstile.reasons import RerenderReason
 from turnstile.templates.proofs import Proofs
 from turnstile.templates.render import GenerationPrompt, MessageForm, RenderRequest, Template
+from turnstile.templates.second_opinion import SecondOpinion
 from turnstile.templates.tokenizer import Tokenizer
 
 
@@ -123,6 +124,8 @@ class Served:
     """What becomes of a client's text that spells a control token."""
     proofs: Proofs = dataclasses.field(default_factory=Proofs, repr=False)
     """What is known of the bridges of its template; grows in use."""
+    second_opinion: SecondOpinion | None = dataclasses.field(default=None, repr=False)
+    """Another package's bridge to ask; None: none is."""
     _closings: dict[ClosingKey, Closing | Refusal] = dataclasses.field(
         default_factory=dict[ClosingKey, Closing | Refusal], repr=False
     )
@@ -136,6 +139,11 @@ class Served:
         """The same model under another setting; it shares everything that was found out about it."""
         tools = self.with_tools and self.with_tools.with_literals(literal_specials)
         return dataclasses.replace(self, literal_specials=literal_specials, with_tools=tools)
+
+    def with_second_opinion(self, opinion: SecondOpinion) -> Served:
+        """The same model with another package's bridge to ask; it shares everything that was found out about it."""
+        tools = self.with_tools and self.with_tools.with_second_opinion(opinion)
+        return dataclasses.replace(self, second_opinion=opinion, with_tools=tools)
 
     @property
     def added_ids(self) -> frozenset[int]:

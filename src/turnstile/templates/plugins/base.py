@@ -9,34 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-import msgspec
-
-from turnstile.conversation import JsonText, Message
+from turnstile.templates.second_opinion import Variant
 from turnstile.templates.served import Served
-from turnstile.tokens import IdRun
-
-
-class Crossed(msgspec.Struct, frozen=True):
-    """An answer that is held and what follows it, as a plug-in is asked. Shapes: prompt_T [P], sampled_S [S]."""
-
-    prompt_T: IdRun
-    """What the engine was fed for the answer."""
-    sampled_S: IdRun
-    new_M: tuple[Message, ...]
-    tools: tuple[JsonText, ...]
-
-
-class Variant(Protocol):
-    """One family's bridge."""
-
-    @property
-    def name(self) -> str:
-        """The plug-in's own name for the family."""
-        ...
-
-    def next_prompt(self, crossed: Crossed) -> IdRun | None:
-        """The ids of the whole next prompt; None if it refuses, or fails in any way."""
-        ...
 
 
 class Plugin(Protocol):

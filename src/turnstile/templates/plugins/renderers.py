@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, final
 
 from turnstile.conversation import Message
-from turnstile.templates.plugins.base import Crossed, Variant
 from turnstile.templates.render import MessageForm, RenderRequest, variables_of
+from turnstile.templates.second_opinion import Crossed, Declined, Variant
 from turnstile.templates.served import Served
 from turnstile.templates.tokenizer import Tokenizer
 from turnstile.tokens import IdRun
@@ -86,14 +86,14 @@ class _Variant:
         self._renderer = renderer
         self._form = form
 
-    def next_prompt(self, crossed: Crossed) -> IdRun | None:
+    def next_prompt(self, crossed: Crossed) -> IdRun | Declined:
         prompt, sampled = crossed.prompt_T.tolist(), crossed.sampled_S.tolist()
-        tools = [json.loads(tool)["function"] for tool in crossed.tools] or None
         try:
+            tools = [json.loads(tool)["function"] for tool in crossed.tools] or None
             found = self._renderer.bridge_to_next_turn(prompt, sampled, self._written(crossed.new_M), tools=tools)
-        except Exception:  # noqa: BLE001 - a foreign package may raise anything, which is its answer
-            return None
-        return None if found is None else IdRun.of(found.token_ids)
+            return Declined() if found is None else IdRun.of(found.token_ids)
+        except Exception as failure:  # noqa: BLE001 - a foreign package may raise anything, which is its answer
+            return Declined(repr(failure))
 
     def _written(self, messages: tuple[Message, ...]) -> list[dict[str, Any]]:
         return variables_of(RenderRequest(messages=messages, now=_ANY_TIME, form=self._form), {})["messages"]
