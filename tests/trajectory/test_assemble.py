@@ -4,13 +4,15 @@ from collections import Counter
 
 import pytest
 
+from turnstile.conversation import Message, Role, Text
 from turnstile.errors import StoreError
-from turnstile.generation import Forked, Note
+from turnstile.generation import FinishedItem, Forked, LogprobsMode, NodeRef, Note
 from turnstile.history.forest import Forest
-from turnstile.journal import RolloutStatus
+from turnstile.journal import AnswerResumed, CallFailed, PartialChoice, RolloutStatus
 from turnstile.reasons import FailReason, ForkReason, IncompleteReason, NoteCode
-from turnstile.tokens import LogprobRun
+from turnstile.tokens import IdRun, LogprobRun
 from turnstile.trajectory.assemble import assemble
+from turnstile.trajectory.validate import validate
 
 ROOT = [1, 10, 11, 20]
 
@@ -326,3 +328,41 @@ def test_each_message_is_written_once_in_chat_form_and_sequences_point_at_it(jou
 def test_records_without_an_opening_are_no_rollout():
     with pytest.raises(StoreError, match="do not begin with its opening"):
         assemble(Forest())
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "trainable", "masked"),
+    [([-0.5, -0.25, -1.0], 2, {}), ([-0.5, None, -1.0], 1, {"logprob_missing": 1}), (None, 0, {"incomplete_call": 4})],
+    ids=["known", "one not finite", "unknown"],
+)
+def test_case_f6_the_beginning_that_a_client_went_on_from_is_trained_once_and_the_rest_discarded(
+    journal, logprobs, trainable, masked
+):
+    journal.start("a", ROOT)
+    said = Message(Role.ASSISTANT, (Text("Look."),))
+    known = PartialChoice(
+        logprobs_S=None if logprobs is None else LogprobRun.of(logprobs),
+        logprobs_mode=LogprobsMode.RAW,
+        logprobs_temperature=1.0,
+        items=(FinishedItem(said, 2),),
+    )
+    partial_S = IdRun.of([30, 31, 32])
+    gone = FailReason.CLIENT_GONE
+    journal.records += [
+        CallFailed("ro", "a", journal.now(), gone, "gone", partial_S=partial_S, partials=(known,)),
+        AnswerResumed("ro", "a", 0, 2, journal.now()),
+    ]
+    ref = NodeRef("a")
+    journal.runs[ref] = journal.runs[NodeRef("a", -1)] + partial_S.slice(0, 2)
+    journal.turn("b", [3, 50, 20], [60, 2], ref)
+
+    rollout = assemble(journal.forest())
+    assert [str(found) for found in validate(rollout) if found.code.startswith("E")] == []
+    counted = rollout.token_counts
+    whole = logprobs is not None
+    assert (counted.sampled, counted.trainable) == (5, trainable + 2 * whole)
+    assert (counted.masked, counted.discarded) == (masked, {"aborted_tail": 1})
+    assert [(call.kind, call.finish, call.usage.completion_tokens) for call in rollout.calls] == [
+        ("agent", "abort", 2),
+        ("agent", "stop", 2),
+    ]
