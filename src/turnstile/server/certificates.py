@@ -22,6 +22,7 @@ from turnstile.templates.certify import ShowStep, Step, certify, show_nothing
 from turnstile.templates.checks_tokens import Faster
 from turnstile.templates.files import ModelFiles, ModelFilesError
 from turnstile.templates.render import RenderRequest, Template, TemplateFailed
+from turnstile.templates.sandbox import Endless
 from turnstile.templates.served import Served
 
 ONE_RENDER_S = 0.1
@@ -101,8 +102,11 @@ def refuse_slow_template(files: ModelFiles) -> None:
 
 def _seconds(template: Template) -> float:
     began = time.monotonic()
-    with contextlib.suppress(TemplateFailed):
+    try:
         template.render(_FIRST)
+    except TemplateFailed as failure:
+        if isinstance(failure.__cause__, Endless):
+            raise TooSlow(failure.problem, "Give the template that the model was published with") from failure
     return time.monotonic() - began
 
 

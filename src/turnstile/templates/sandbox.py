@@ -201,6 +201,10 @@ class _Counting(NodeTransformer):
         return node
 
 
+class Endless(SecurityError):
+    """A render that took more steps than it may."""
+
+
 class _Steps:
     """How far one render has come."""
 
@@ -213,7 +217,7 @@ class _Steps:
     def advance(self, weight: int) -> None:
         self._taken += weight
         if self._taken > self._allowed:
-            raise SecurityError(f"the template ran for more than {self._allowed} steps")
+            raise Endless(f"the template ran for more than {self._allowed} steps")
 
 
 def _allowed(variables: Mapping[str, Any]) -> int:
