@@ -91,6 +91,8 @@ def _python(place: Place) -> str:
     return str(place.installed / "bin" / "python")
 
 
+BEFORE_THE_FIRST_BYTE = frozenset({"429", "500"})
+"""What the official SDKs send again by themselves; a stream that breaks is an exception of the agent's own program."""
 SED = "sed -i 's/a - b/a + b/' calc.py"
 
 
@@ -274,10 +276,6 @@ def _agent(script: str, *words: str) -> Callable[[Place], Command]:
     )
 
 
-BEFORE_THE_FIRST_BYTE = frozenset({"429", "500"})
-"""What the official SDKs send again by themselves; a stream that breaks is an exception of the agent's own program."""
-
-
 def _smol_hands(repository: Path) -> Hands:
     hands = _shell_only("shell")(repository)
     return replace(
@@ -313,6 +311,8 @@ HARNESSES = (
         _claude_command,
         _claude_hands,
         auxiliary=1,
+        # "The response above may be incomplete", and it ends: behind an error event, and behind a broken connection.
+        survives=BEFORE_THE_FIRST_BYTE,
     ),
     Harness(
         "claude-agent-sdk 0.2.189",
@@ -384,7 +384,6 @@ HARNESSES = (
         _npm("gemini-cli", "@google/gemini-cli", "0.61.0", 100),
         _gemini_command,
         _gemini_like("replace"),
-        survives=BEFORE_THE_FIRST_BYTE,
     ),
 )
 

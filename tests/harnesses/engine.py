@@ -98,7 +98,8 @@ class PlayedEngine(LlamaFake):
     async def _answered(self, request: web.Request, body: dict[str, Any], slot: int) -> web.StreamResponse:
         place = PLACES.get(self._trouble)
         if place is not None and not self.went_wrong and self._model.turn(self.text(body["prompt"])) is place.turn:
-            if self._requests_there == place.requests_before:
+            # Under a grammar the whole answer is one request.
+            if self._requests_there == place.requests_before or "grammar" in body:
                 self.faults.append(FAULTS[self._trouble])
                 self.went_wrong = True
             self._requests_there += 1
