@@ -20,7 +20,7 @@ demo: $(STAMP) ## a real agent and a real small model through the proxy, in a mi
 	$(BIN)/turnstile demo
 
 test: $(STAMP) ## the whole test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 harnesses: $(STAMP) ## real agent harnesses end to end, also with a failing engine (installs them once: 3.4 GB)
 	$(BIN)/python tests/harnesses/install.py
