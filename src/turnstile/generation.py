@@ -256,10 +256,12 @@ class SchemaConstraint(msgspec.Struct, frozen=True, tag="schema"):
     schema: JsonText
 
 
-class GrammarConstraint(msgspec.Struct, frozen=True, tag="grammar"):
+class GrammarConstraint(msgspec.Struct, frozen=True, tag="grammar", omit_defaults=True):
     """The engine may only sample text of a GBNF grammar (llama.cpp's `grammars/README.md`)."""
 
     gbnf: str
+    not_enforced: tuple[str, ...] = ()
+    """Keywords of the client's schemas that the grammar lets pass, sorted."""
 
 
 Constraint: TypeAlias = Free | SchemaConstraint | GrammarConstraint

@@ -210,6 +210,8 @@ class NoteCode(enum.StrEnum):
     """The model sampled the placeholder of an image; kept, not trainable, and no image is ever put into its place."""
     CONSTRAINED = "constrained"
     """A grammar constrained the sampling."""
+    SCHEMA_NOT_ENFORCED = "schema_not_enforced"
+    """The grammar of an answer lets pass what some keywords of the client's schemas forbid; the detail lists them."""
     FINISH_CONFLICT = "finish_conflict"
     """The engine's finish label and the ids disagree; the ids count."""
     ECHO_UNVERIFIED = "echo_unverified"

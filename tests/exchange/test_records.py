@@ -18,6 +18,7 @@ from turnstile.generation import (
     Draw,
     Finish,
     Generation,
+    GrammarConstraint,
     Head,
     HeldAnswer,
     LogprobsMode,
@@ -125,3 +126,19 @@ def test_the_spelling_in_which_an_answer_came_back_is_kept_where_it_is_another(
         Planned(call, HEAD, Match(held, 2, (MORE,), None), prompt, Draw()), forest, Flight("d", "", "c1"), ENGINE, AT
     )
     assert (record.echoed, record.tool_choice) == (echoed, ToolMode.NONE)
+
+
+def test_keywords_that_a_grammar_lets_pass_are_noted_on_the_call() -> None:
+    forest = Forest.of([RolloutOpened("r", 1, AT)])
+    prompt = Prompt(HEAD, None, IdRun(), IdRun.of([2]), (), Root(RootReason.FIRST_CALL))
+    notes = [
+        call_started(
+            Planned(Call("openai.chat", "m", (HI,)), HEAD, Match(None, 0, (HI,), None), prompt, Draw(constraint=made)),
+            forest,
+            Flight("d", "", "c1"),
+            ENGINE,
+            AT,
+        ).notes
+        for made in (GrammarConstraint("root ::= x"), GrammarConstraint("root ::= x", ("minimum", "pattern")))
+    ]
+    assert notes == [(), (Note(NoteCode.SCHEMA_NOT_ENFORCED, "minimum, pattern"),)]

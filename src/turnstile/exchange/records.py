@@ -11,7 +11,7 @@ from turnstile.conversation import Call, Message, Role, TokenLogprob
 from turnstile.engines.base import Capabilities
 from turnstile.exchange.checks import Verdict
 from turnstile.exchange.inflight import Flight
-from turnstile.generation import Draw, Generation, Head, Match, Note, Prompt, Root
+from turnstile.generation import Draw, Generation, GrammarConstraint, Head, Match, Note, Prompt, Root
 from turnstile.history.forest import Forest
 from turnstile.history.head_parts import changed_parts
 from turnstile.journal import CallStarted, SampledChoice
@@ -67,7 +67,7 @@ def call_started(planned: Planned, forest: Forest, flight: Flight, engine: Capab
         agent_name=call.agent_name,
         instructions_M=call.thread.instructions_M,
         storage=call.thread.storage,
-        notes=(*_noticed(call), *_head_note(planned, forest), *held.notes, *prompt.notes),
+        notes=(*_noticed(planned), *_head_note(planned, forest), *held.notes, *prompt.notes),
         replayed=prompt.replayed,
         echoed=_echoed(planned) if prompt.parent else None,
         tool_choice=call.tool_choice,
@@ -95,12 +95,15 @@ def _head_note(planned: Planned, forest: Forest) -> Iterator[Note]:
         yield Note(NoteCode.HEAD_PARTS, ", ".join(changed_parts(forest, planned.head, planned.call.messages)))
 
 
-def _noticed(call: Call) -> Iterator[Note]:
+def _noticed(planned: Planned) -> Iterator[Note]:
     """What the request held that is not acted on, and what was done about a harness's habits."""
+    call, constraint = planned.call, planned.draw.constraint
     for name in call.quirks:
         yield Note(NoteCode.QUIRK, name)
     if call.unknown_fields:
         yield Note(NoteCode.UNKNOWN_FIELDS, ", ".join(call.unknown_fields))
+    if isinstance(constraint, GrammarConstraint) and constraint.not_enforced:
+        yield Note(NoteCode.SCHEMA_NOT_ENFORCED, ", ".join(constraint.not_enforced))
     if call.foreign_marks:
         yield Note(NoteCode.REASONING_BLOB_UNKNOWN, ", ".join(call.foreign_marks[:3]))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import final
 
 _UNNAMEABLE = re.compile(r"[^a-zA-Z0-9]+")
@@ -46,6 +46,7 @@ class Rules:
     def __init__(self) -> None:
         self._bodies: dict[str, str] = {}
         self._shared: dict[str, str] = {}
+        self._left_out: set[str] = set()
 
     def reserve(self, hint: str) -> str:
         """A fresh rule name, to be given a body with `define`: for rules that refer to themselves."""
@@ -70,6 +71,15 @@ class Rules:
         if body not in self._shared:
             self._shared[body] = self.add(hint, body)
         return self._shared[body]
+
+    def leave_out(self, keywords: Iterable[str]) -> None:
+        """Remember what was asked for and these rules let pass."""
+        self._left_out.update(keywords)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What was asked for and these rules let pass, each once, sorted."""
+        return tuple(sorted(self._left_out))
 
     def through(self, end: str, hint: str) -> str:
         """A rule for any text up to and including the first occurrence of `end`; returns its name.

@@ -112,8 +112,8 @@ def _after_reasoning(
     rules: Rules, body: str, reasoning: ReasoningMarkers | None, opening: Opening
 ) -> GrammarConstraint:
     if not reasoning:
-        return GrammarConstraint(rules.render(body))
+        return GrammarConstraint(rules.render(body), rules.left_out)
     thought = f"{rules.through(reasoning.closing, 'thought')} {_GAP}"
     if opening is Opening.REASONING:
-        return GrammarConstraint(rules.render(f"{thought} {body}"))
-    return GrammarConstraint(rules.render(f"({literal(reasoning.opening)} {thought})? {body}"))
+        return GrammarConstraint(rules.render(f"{thought} {body}"), rules.left_out)
+    return GrammarConstraint(rules.render(f"({literal(reasoning.opening)} {thought})? {body}"), rules.left_out)

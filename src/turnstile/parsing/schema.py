@@ -1,13 +1,14 @@
 """JSON schemas: what kind of value each asks for, and grammars that let only such values through.
 
 Of JSON Schema, what tools use: type (also a list), properties, required, additionalProperties, items, minItems,
-maxItems, enum, const, anyOf, oneOf, allOf, minLength, maxLength, $ref into the same document. Whatever else a schema
-says is not enforced; a schema that says nothing known allows any value.
+maxItems, enum, const, anyOf, oneOf (read as anyOf), allOf, minLength, maxLength, $ref into the same document. Whatever
+else a schema says is not enforced, and told by `Rules.left_out`; one that says nothing known allows any value.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from typing import final
 
 import msgspec
@@ -15,11 +16,10 @@ import msgspec
 from turnstile.conversation import JsonText, ToolSpec
 from turnstile.parsing.gbnf import Rules, either, literal
 from turnstile.parsing.jsontext import JsonValue, parse, write
+from turnstile.parsing.unenforced import MAX_REPEATS, left_out, left_out_of_any
 
 _MAX_DEPTH = 32
 """Nesting that grammars follow; deeper values may be any."""
-_MAX_REPEATS = 1000
-"""llama.cpp writes every allowed repetition out; larger bounds are not enforced."""
 
 
 class JsonKind(enum.StrEnum):
@@ -252,13 +252,20 @@ class JsonGrammar:
     def _one(self, schema: Schema) -> str:
         pointer = schema.reference()
         if not pointer:
-            return self._any() if self._depth > _MAX_DEPTH else self._followed(schema.merged())
+            return self._too_deep(schema) if self._depth > _MAX_DEPTH else self._followed(schema.merged())
+        self._rules.leave_out(left_out_of_any(schema.node))
+        if not pointer.startswith("#"):
+            self._rules.leave_out(("$ref",))
         if pointer not in self._by_reference:
             name = self._rules.reserve(pointer)
             self._by_reference[pointer] = name
             target = schema.at(schema.pointed_to())
             self._rules.define(name, self._opened(pointer, target))
         return self._by_reference[pointer]
+
+    def _too_deep(self, schema: Schema) -> str:
+        self._rules.leave_out(left_out_of_any(schema.merged().node))
+        return self._any()
 
     def _opened(self, pointer: str, target: Schema) -> str:
         before = self._unwritten
@@ -281,6 +288,7 @@ class JsonGrammar:
         if choices is not None:
             return either([literal(write(choice)) for choice in choices])
         options = schema.options()
+        self._rules.leave_out(_unwritten_in(schema, options))
         if options:
             self._depth += 1
             expression = self._choice(options)
@@ -362,10 +370,18 @@ class JsonGrammar:
         return self._by_reference[""]
 
 
+def _unwritten_in(schema: Schema, options: list[Schema]) -> Iterable[str]:
+    """The keywords of a place for which no rule is written: that of its options stands for it, if there are any."""
+    if schema.kinds() and not options:
+        return left_out(schema.node)
+    typed = options and all(option.merged().own_kinds() for option in options)
+    return (key for key in left_out_of_any(schema.node) if key != "type" or not typed)
+
+
 def _bounds(schema: Schema, least_key: str, most_key: str) -> tuple[int, int | None]:
     least, most = schema.get(least_key), schema.get(most_key)
-    least = least if isinstance(least, int) and 0 <= least <= _MAX_REPEATS else 0
-    most = most if isinstance(most, int) and least <= most <= _MAX_REPEATS else None
+    least = least if isinstance(least, int) and 0 <= least <= MAX_REPEATS else 0
+    most = most if isinstance(most, int) and least <= most <= MAX_REPEATS else None
     return least, most
 
 

@@ -24,6 +24,7 @@ from turnstile.parsing.schema import JsonGrammar, JsonKind, Schema, parameters
 from turnstile.parsing.toolcalls.base import NotACall, Opener, RawCall, Reading, Section, Syntax, Unfinished
 from turnstile.parsing.toolcalls.jsoncall import without_call
 from turnstile.parsing.typedvalue import json_text
+from turnstile.parsing.unenforced import left_out, left_out_of_text
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _FUNCTION, _END_FUNCTION = "<function=", "</function>"
@@ -65,6 +66,7 @@ class Qwen3Coder:
         """Parameters in the schema's order, the required ones always."""
         schema = parameters(tool)
         json = JsonGrammar(rules, schema)
+        rules.leave_out(left_out(schema.merged().node))
         pieces = [literal(f"{_OPEN}\n{_FUNCTION}{tool.name}>\n")]
         for key, value in schema.properties().items():
             head = literal(f"{_PARAMETER}{key}>\n")
@@ -79,6 +81,7 @@ def _value_rule(rules: Rules, json: JsonGrammar, schema: Schema) -> str:
     if choices:
         return f"({' | '.join(literal(choice) for choice in choices)}) {literal(end)}"
     if JsonKind.STRING in schema.kinds() or not schema.kinds():
+        rules.leave_out(left_out_of_text(schema.merged().node))
         return rules.through(end, "parameter-text")
     return f"{json.value(schema)} {literal(end)}"
 
