@@ -97,7 +97,7 @@ def test_a_stop_token_may_be_named(run: Callable[..., Any], folder: Path) -> Non
     [
         ("{% if %}", "cannot be compiled"),
         ("{{ raise_exception('never') }}", "never"),
-        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "100000 steps"),
+        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "steps"),
         ("x" * 10_000_000, "more than 1048576"),
         ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "unsafe"),
         ("{{ cycler.__init__.__globals__.os.popen('id').read() }}", "unsafe"),
