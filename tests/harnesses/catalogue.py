@@ -142,30 +142,41 @@ def _claude_sdk_command(place: Place) -> Command:
 
 # --- Codex ------------------------------------------------------------------------------------------------------------
 
-PATCH = """apply_patch <<'EOF'
-*** Begin Patch
+PATCH = """*** Begin Patch
 *** Update File: {file}
 @@
 -{old}
 +{new}
 *** End Patch
-EOF"""
+"""
+KNOWN_MODEL = "gpt-5.5"
+"""A name under which Codex offers `apply_patch` as a free-form tool, with a grammar."""
 
 
 def _codex_hands(repository: Path) -> Hands:
     def shell(command: str) -> ToolUse:
         return ToolUse("exec_command", {"cmd": command})
 
-    return Hands(
-        shell=shell,
-        read=lambda file: shell(f"cat {file}"),
-        edit=lambda file, old, new: shell(PATCH.format(file=file, old=old, new=new)),
-    )
+    def edit(file: str, old: str, new: str) -> ToolUse:
+        return shell(f"apply_patch <<'EOF'\n{PATCH.format(file=file, old=old, new=new)}EOF")
+
+    return Hands(shell=shell, read=lambda file: shell(f"cat {file}"), edit=edit)
 
 
-def _codex_command(place: Place) -> Command:
+def _codex_free_form_hands(repository: Path) -> Hands:
+    def edit(file: str, old: str, new: str) -> ToolUse:
+        return ToolUse("apply_patch", {"input": PATCH.format(file=file, old=old, new=new)})
+
+    return replace(_codex_hands(repository), edit=edit)
+
+
+def _codex_with(model: str) -> Callable[[Place], Command]:
+    return lambda place: _codex_command(place, model)
+
+
+def _codex_command(place: Place, model: str) -> Command:
     config = f"""
-model = "{MODEL}"
+model = "{model}"
 model_provider = "turn"
 [model_providers.turn]
 name = "turn"
@@ -287,6 +298,7 @@ def _smol_hands(repository: Path) -> Hands:
 
 
 OPENAI_AGENTS = _pip("openai-agents", "0.24.0", 120)
+CODEX = _npm("codex", "@openai/codex", "0.171.0", 424)
 PYDANTIC_AI = _pip("pydantic-ai", "2.62.0", 281)
 
 HARNESSES = (
@@ -325,9 +337,17 @@ HARNESSES = (
     Harness(
         "codex 0.171.0",
         "responses",
-        _npm("codex", "@openai/codex", "0.171.0", 424),
-        _codex_command,
+        CODEX,
+        _codex_with(MODEL),
         _codex_hands,
+    ),
+    Harness(
+        "codex 0.171.0 free-form tool",
+        "responses",
+        CODEX,
+        _codex_with(KNOWN_MODEL),
+        _codex_free_form_hands,
+        model=KNOWN_MODEL,
     ),
     Harness(
         "qwen-code 0.24.4",

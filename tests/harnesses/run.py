@@ -39,9 +39,9 @@ COLUMNS = {
     "auxiliary": 10,
     "failed": 7,
     "roots": 6,
-    "forks": 6,
+    "forks": 28,
     "seconds": 8,
-    "outcome": 14,
+    "outcome": 24,
     "notes": 0,
 }
 """With their widths in characters."""
