@@ -50,8 +50,8 @@ def with_plugin(served: Served, plugin: Plugin, certificate: Certificate | None)
     if opinion is not None:
         count = len(check.same) + len(check.refused)
         return served.with_second_opinion(opinion), (
-            f"`{plugin.name}` ({check.variant}) confirms our bridges: same ids in {len(check.same)} of {count} shapes, "
-            "it refuses the others"
+            f"`{plugin.name}` ({check.variant}) is asked to confirm our bridges: same ids in {len(check.same)} of {count} "
+            f"shapes, refused in {len(check.refused)}"
         )
     if check.outcome is PluginOutcome.DIFFERS:
         shapes = ", ".join(check.different)
