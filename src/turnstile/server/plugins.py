@@ -49,10 +49,9 @@ def with_plugin(served: Served, plugin: Plugin, certificate: Certificate | None)
     opinion = second_opinion(served, plugin, check, certificate.kwargs)
     if opinion is not None:
         count = len(check.same) + len(check.refused)
-        return served.with_second_opinion(opinion), (
-            f"`{plugin.name}` ({check.variant}) is asked to confirm our bridges: same ids in {len(check.same)} of {count} "
-            f"shapes, refused in {len(check.refused)}"
-        )
+        figures = f"same ids in {len(check.same)} of {count} shapes, refused in {len(check.refused)}"
+        notice = f"`{plugin.name}` ({check.variant}) is asked to confirm our bridges: {figures}"
+        return served.with_second_opinion(opinion), notice
     if check.outcome is PluginOutcome.DIFFERS:
         shapes = ", ".join(check.different)
         return served, f"`{plugin.name}` ({check.variant}) is not asked: it gives other ids than our bridge in {shapes}"
