@@ -16,7 +16,7 @@ from turnstile.conversation import JsonText
 from turnstile.templates.proofs import Verdict
 from turnstile.templates.served import Served, StopClass
 
-VERSION = 2
+VERSION = 3
 """Part of the key: raise it when a check or the splice changes, so that no stale certificate is taken from a cache."""
 
 
