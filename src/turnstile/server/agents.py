@@ -35,6 +35,7 @@ from turnstile.protocols.models import check_model
 from turnstile.protocols.quirks import apply
 from turnstile.reasons import DiscardReason
 from turnstile.server.metrics import Metrics
+from turnstile.server.severing import StreamSevered
 
 log = logging.getLogger("turnstile.calls")
 
@@ -61,7 +62,10 @@ class Desk:
         self._limits = limits
 
     async def serve(self, request: Request, send: Send, dialect: Dialect, rollout: OpenRollout, path: str) -> None:
-        """Answer one request of an agent whose rollout is known and whose key was checked."""
+        """Answer one request of an agent whose rollout is known and whose key was checked.
+
+        Raises: StreamSevered when all is done and the connection is to be cut.
+        """
         line = Line(send, rollout.opened.rollout_id)
         began = self.world.now()
         try:
@@ -89,6 +93,8 @@ class Desk:
         follower.leave()
         await self._settle(rollout, flight, delivered=delivered)
         self.metrics.answered(dialect.name, flight, (self.world.now() - began).total_seconds())
+        if line.severed:
+            raise StreamSevered
 
     async def _take(
         self, request: Request, dialect: Dialect, rollout: OpenRollout, path: str
@@ -240,6 +246,8 @@ class Line:
         """Whether headers have left."""
         self.ended = False
         """Whether the last byte has left."""
+        self.severed = False
+        """Whether the connection is to be cut: the body has no end."""
         self.request_id = ""
         """Empty: one that names no answer."""
 
@@ -255,13 +263,11 @@ class Line:
         self.ended = True
 
     async def break_off(self, flight: Flight, media_type: str, ending: bytes | Severed) -> None:
-        """End an answer that failed, as its dialect does: with an error event, or by no end at all.
-
-        A body that is left without an end makes the server close the connection in the middle of it.
-        """
+        """End an answer that failed, as its dialect does: with an error event, or by no end at all."""
         if isinstance(ending, Severed):
             await self.write(flight, media_type, ending.last_words)
             await asyncio.sleep(_LAST_WORDS_S)
+            self.severed = True
         else:
             await self.end(flight, media_type, ending)
 

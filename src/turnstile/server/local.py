@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Literal
@@ -29,6 +29,8 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
     retention: Literal["retain", "tool_cycle", "template"] = "retain",
     literal_specials: Literal["as_engine", "as_text"] = "as_engine",
     plugin_bridges: str = "",
+    quirks: str | Path | None = None,
+    no_quirks: Sequence[str] = (),
     admin_key: str = "",
 ) -> Generator[Client]:
     """Run a server until the block is left; gives a client of it, whose `url` agents are pointed at.
@@ -42,6 +44,8 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         retention: what stays of earlier turns where the template would write them in another way.
         literal_specials: what becomes of an agent's text that spells a control token.
         plugin_bridges: package whose hand-written bridges are asked to confirm ours; empty = none.
+        quirks: file of own entries for the table of quirks; None = none.
+        no_quirks: names of quirks that are not acted on.
         admin_key: asks for keys as `turnstile serve --admin-key` does.
 
     Raises: what `turnstile serve` says on bad settings: CallerError, StoreError or EngineError.
@@ -55,6 +59,8 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         retention=retention,
         literal_specials=literal_specials,
         plugin_bridges=plugin_bridges,
+        quirks=Path(quirks) if quirks else None,
+        no_quirks=tuple(no_quirks),
         admin_key=admin_key,
         port=0,
     )

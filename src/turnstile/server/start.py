@@ -36,6 +36,7 @@ from turnstile.server.operators import Archive
 from turnstile.server.parity import check_parity
 from turnstile.server.plugins import plugin_named, with_plugin
 from turnstile.server.policy import Policy
+from turnstile.server.severing import unlogged
 from turnstile.server.stopping import CANCELLED_AFTER_S, Server
 from turnstile.store import Blobs, Journal, Reader
 from turnstile.templates.accelerators import Accelerated, accelerated, at_hand
@@ -85,6 +86,7 @@ async def listening(
     _refuse_open_doors(settings)
     local = _local_files(settings)
     async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(unlogged())
         bound = stack.enter_context(contextlib.closing(_bind(settings)))
         app, running, rollouts = await _assemble(settings, local, show, stack)
         config = uvicorn.Config(
