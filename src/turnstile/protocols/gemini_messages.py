@@ -3,7 +3,7 @@
 A functionResponse becomes a tool message, whatever content it stood in; what else the content holds follows behind
 its results. Of a response `{"output": ...}` the model is shown the output, of `{"error": ...}` the error, marked as
 one, and of any other the whole as JSON on one line. Contents of the model that follow one another are one answer: a
-stream comes back as one content for each chunk (docs/decisions/0018).
+stream comes back as one content for each chunk (docs/decisions/0021).
 """
 
 from __future__ import annotations
