@@ -18,12 +18,23 @@ from turnstile.trajectory.assemble import assemble
 
 @pytest.fixture
 def shown(store: Path) -> str:
+    return timeline(store, width=140)
+
+
+def timeline(store: Path, width: int) -> str:
     with Reader.open(store) as reader:
         forest = Forest.of(reader.records("one"))
         served = ModelShelf(reader, Blobs(store)).served(next(iter(forest.heads.values())))
     out = io.StringIO()
-    show_timeline(assemble(forest), served.tokenizer.decode, Console(file=out, width=140))
+    show_timeline(assemble(forest), served.tokenizer.decode, Console(file=out, width=width))
     return out.getvalue()
+
+
+def test_a_narrow_terminal_shows_less_of_each_text_and_no_more_lines(store: Path, shown: str) -> None:
+    narrow = timeline(store, width=80).splitlines()
+    assert len(narrow) == len(shown.splitlines())
+    assert max(map(len, narrow)) <= 80
+    assert any(" … " in line for line in narrow)
 
 
 def test_each_segment_is_a_line_with_its_origin_its_call_and_its_text(shown: str) -> None:

@@ -18,20 +18,19 @@ _COLOURS = {
     SegmentKind.SAMPLED: "green",
     SegmentKind.REPLAYED: "magenta",
 }
-_SHOWN = 100
-"""Characters of a segment's text that are shown."""
+_HEADINGS = ("tokens", "origin", "call", "logprob", "text")
+_GAP = 2
+"""Blanks between columns."""
+_LONGEST, _SHORTEST = 100, 16
+"""Characters of a segment's text that are shown: at most, and however narrow the terminal is."""
 
 
 def show_timeline(rollout: Rollout, decode: Callable[[IdRun], str], console: Console) -> None:
-    """Print every sequence segment by segment: kind by word and colour, tokens, mean log-probability, text."""
-    legend = "  ".join(f"[{colour}]{kind.value}[/]" for kind, colour in _COLOURS.items())
-    console.print(f"[bold]{rollout.rollout_id}[/]  status {rollout.status}  reward {rollout.reward}   {legend}")
+    """Print every sequence, a line a segment: tokens, kind by word and colour, call, mean log-probability, text."""
+    console.print(f"[bold]{rollout.rollout_id}[/]  status {rollout.status}  reward {rollout.reward}")
     for sequence in rollout.sequences:
-        table = Table("tokens", "origin", "call", "mean logprob", "text", box=None, pad_edge=False)
-        for segment in sequence.segments:
-            table.add_row(*_row(rollout, sequence, segment, decode))
         console.print(f"sequence [bold]{sequence.sequence_id}[/], {len(sequence.token_ids)} tokens")
-        console.print(table)
+        console.print(_table(rollout, sequence, decode, console.width))
     counts = rollout.token_counts
     lost = {**counts.masked, **counts.discarded}
     console.print(
@@ -40,25 +39,36 @@ def show_timeline(rollout: Rollout, decode: Callable[[IdRun], str], console: Con
     )
 
 
-def _row(
-    rollout: Rollout, sequence: Sequence, segment: SequenceSegment, decode: Callable[[IdRun], str]
-) -> tuple[str, str, str, str, str]:
-    colour = _COLOURS.get(SegmentKind(segment.kind), "white")
-    text = repr(decode(sequence.token_ids.slice(segment.start, segment.end)))[1:-1]
-    shown = text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} … {text[-_SHOWN // 2 :]}"
+def _table(rollout: Rollout, sequence: Sequence, decode: Callable[[IdRun], str], width: int) -> Table:
+    table = Table(*_HEADINGS[:-1], box=None, pad_edge=False)
+    table.add_column(_HEADINGS[-1], no_wrap=True, overflow="ellipsis")
+    facts = [_facts(rollout, sequence, segment) for segment in sequence.segments]
+    taken = sum(max(map(len, column)) + _GAP for column in zip(_HEADINGS[:-1], *facts, strict=True))
+    room = max(_SHORTEST, min(_LONGEST, width - taken))
+    for segment, (tokens, origin, call, logprob) in zip(sequence.segments, facts, strict=True):
+        colour = _COLOURS.get(SegmentKind(segment.kind), "white")
+        text = _shortened(repr(decode(sequence.token_ids.slice(segment.start, segment.end)))[1:-1], room)
+        table.add_row(tokens, f"[{colour}]{origin}[/]", call, logprob, f"[{colour}]{escape(text)}[/]")
+    return table
+
+
+def _shortened(text: str, room: int) -> str:
+    """Beginning and end of a text: both say what it is."""
+    if len(text) <= room:
+        return text
+    end = (room - 3) // 3
+    return f"{text[: room - 3 - end]} … {text[-end:]}"
+
+
+def _facts(rollout: Rollout, sequence: Sequence, segment: SequenceSegment) -> tuple[str, str, str, str]:
+    """Tokens, origin, call and mean log-probability."""
     call = ""
     if segment.call is not None:
         info = rollout.calls[segment.call]
         reason = f":{info.history_reason}" if info.history_reason else ""
         call = f"{info.call_id} {info.history}{reason} {info.finish}"
     mask = "" if segment.kind != SegmentKind.SAMPLED or segment.trainable else f" ({segment.mask_reason})"
-    return (
-        f"{segment.start}-{segment.end}",
-        f"[{colour}]{segment.kind}{mask}[/]",
-        call,
-        _mean_logprob(sequence, segment),
-        f"[{colour}]{escape(shown)}[/]",
-    )
+    return f"{segment.start}-{segment.end}", f"{segment.kind}{mask}", call, _mean_logprob(sequence, segment)
 
 
 def _mean_logprob(sequence: Sequence, segment: SequenceSegment) -> str:
