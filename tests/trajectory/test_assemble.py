@@ -362,7 +362,7 @@ def test_case_f6_the_beginning_that_a_client_went_on_from_is_trained_once_and_th
     whole = logprobs is not None
     assert (counted.sampled, counted.trainable) == (5, trainable + 2 * whole)
     assert (counted.masked, counted.discarded) == (masked, {"aborted_tail": 1})
-    assert [(call.kind, call.finish, call.usage.completion_tokens) for call in rollout.calls] == [
-        ("agent", "abort", 2),
-        ("agent", "stop", 2),
+    assert [(call.kind, call.finish, call.complete, call.usage.completion_tokens) for call in rollout.calls] == [
+        ("agent", "abort", whole, 2),
+        ("agent", "stop", True, 2),
     ]

@@ -13,6 +13,9 @@ import pytest
         ("E505", ("token_counts", "sampled"), 10),
         ("E505", ("token_counts", "trainable"), 8),
         ("E505", ("token_counts", "masked"), {"aborted": 1}),
+        ("E506", ("calls", 1, "complete"), False),
+        ("E506", ("calls", 1, "finish"), "error"),
+        ("E506", ("sequences", 0, "complete"), False),
     ],
 )
 def test_tokens_that_are_lost_or_counted_wrongly_are_found(damaged, codes_of, code, path, value):
@@ -32,3 +35,7 @@ def test_shares_of_one_call_in_two_sequences_are_allowed_if_each_is_less_than_wh
         sequence["segments"][2] |= {"trainable": True, "weight": 0.5}
     del example["sequences"][1]["segments"][2]["mask_reason"]
     assert lines_of(example) == []
+
+
+def test_the_beginning_of_an_aborted_answer_may_be_trained_where_it_is_complete(damaged, lines_of):
+    assert lines_of(damaged("calls", 0, "finish", value="abort")) == []

@@ -1,4 +1,4 @@
-"""E501 to E505: each sampled token is trained at most once, and none is lost."""
+"""E501 to E506: each sampled token is trained at most once, and none is lost."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def check_ownership(rollout: Rollout, completions: Mapping[int, list[Completion]
                 trained.setdefault(completion.call, []).append(at)
     for number, sequences in sorted(trained.items()):
         yield from _check_trained(rollout, number, sequences)
+        yield from _check_whole(rollout, number, sequences)
     yield from _check_owned(rollout, completions)
     yield from _check_counts(rollout)
 
@@ -36,6 +37,17 @@ def _check_trained(rollout: Rollout, number: int, sequences: list[int]) -> Itera
             if call.sequence != at:
                 says = "none" if call.sequence is None else call.sequence
                 yield Fault("E503", f"call {call.call_id} says sequence {says}, found in {at}", at)
+
+
+def _check_whole(rollout: Rollout, number: int, sequences: list[int]) -> Iterator[Fault]:
+    """`complete` is about the record: the beginning of an aborted answer is complete where all of it is known."""
+    call = rollout.calls[number]
+    if not call.complete or call.finish == "error":
+        why = f"finish {call.finish}" if call.complete else "incomplete"
+        yield Fault("E506", f"call {call.call_id} is trained and {why}", sequences[0])
+    for at in sequences:
+        if not rollout.sequences[at].complete:
+            yield Fault("E506", f"call {call.call_id} is trained in an incomplete sequence", at)
 
 
 def _is_split(rollout: Rollout, number: int) -> bool:
