@@ -30,6 +30,7 @@ from turnstile.journal import (
     RolloutStatus,
     TurnCommitted,
 )
+from turnstile.protocols.keepable import check_json
 from turnstile.reasons import FailReason
 from turnstile.store import Journal, Reader
 
@@ -320,9 +321,12 @@ def fresh_rollout_id() -> str:
 def json_text(members: dict[str, msgspec.Raw]) -> JsonText:
     """An object of raw members as JSON text.
 
-    Raises: CallerError if a member is no JSON that can be written again: not UTF-8, or a number that no double holds.
+    Raises: CallerError if a member is no JSON that can be written again: not UTF-8, a number that no double holds,
+        or nested too deeply.
     """
     try:
-        return orjson.dumps({name: orjson.loads(bytes(member)) for name, member in members.items()}).decode()
-    except orjson.JSONDecodeError as wrong:
-        raise CallerError(f"`metadata` cannot be kept: {wrong}", "Send JSON in it", param="metadata") from None
+        for member in members.values():
+            check_json(bytes(member).decode(), "metadata")
+    except UnicodeDecodeError as wrong:
+        raise CallerError(f"`metadata` cannot be kept: {wrong}", "Send UTF-8 in it", param="metadata") from None
+    return orjson.dumps({name: orjson.loads(bytes(member)) for name, member in members.items()}).decode()

@@ -31,6 +31,7 @@ from turnstile.generation import history_header
 from turnstile.history.digest import body_digest
 from turnstile.journal import AnswerUndelivered
 from turnstile.protocols.base import AnswerHead, Decoded, Dialect, Encoder, Severed, WireRequest, request_id
+from turnstile.protocols.keepable import check_keepable
 from turnstile.protocols.models import check_model
 from turnstile.protocols.quirks import apply
 from turnstile.reasons import DiscardReason
@@ -102,6 +103,7 @@ class Desk:
         body = await read_body(request, self._limits.max_body_bytes)
         decoded = dialect.decode(WireRequest(body, dict(request.headers), path, dict(request.query_params)))
         check_model((self.world.served.model,), decoded.call.model)
+        check_keepable(decoded.call)
         if rollout.closing:
             raise await self.rollouts.reject(rollout, "rollout_closed")
         call = apply(self.world.quirks, decoded.call, request.headers)
