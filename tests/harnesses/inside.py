@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import signal
 import socket
 import struct
@@ -21,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from catalogue import Command, Harness, Place, named
+from ending import die_with_parent, dying_with_parent, end_on_signals, kill_descendants
 from engine import PlayedEngine, Trouble
 from findings import Findings
 from install import folder
@@ -64,7 +64,7 @@ def started(command: Command, place: Place, limit_s: float, said: Path) -> int |
     with (
         said.open("wb") as output,
         subprocess.Popen(
-            command.words,
+            dying_with_parent(command.words),
             cwd=place.repository,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -78,8 +78,7 @@ def started(command: Command, place: Place, limit_s: float, said: Path) -> int |
         except subprocess.TimeoutExpired:
             return None
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            kill_descendants()
 
 
 def run(harness: Harness, trouble: Trouble, at: Path, model_folder: Path) -> Findings:
@@ -106,6 +105,8 @@ def run(harness: Harness, trouble: Trouble, at: Path, model_folder: Path) -> Fin
 
 def main() -> None:
     name, trouble, at, model_folder = sys.argv[1:]
+    end_on_signals()
+    die_with_parent(signal.SIGTERM)
     with contextlib.suppress(PermissionError):
         loopback_up()
     findings = run(named(name), Trouble(trouble), Path(at), Path(model_folder))

@@ -10,18 +10,22 @@ harnesses whose name contains one of them. Exit 1 if a promise was not kept.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Any
 
 from catalogue import HARNESSES, Harness, named
+from ending import end_on_signals, kill_descendants
 from engine import Trouble
 from install import is_installed
 
@@ -31,6 +35,9 @@ FAMILY = "qwen3"
 AT_ONCE = 2
 START_S = 60.0
 """For the engine, Turnstile and the judging of a run, beside the harness's own time."""
+TO_END_S = 10.0
+"""For a run that is told to."""
+Run = tuple[Harness, Trouble]
 COLUMNS = {
     "harness": 32,
     "dialect": 11,
@@ -74,12 +81,7 @@ def one_run(harness: Harness, trouble: Trouble, model: Path, before: list[str], 
         words = [*before, sys.executable, str(HERE / "inside.py"), harness.name, trouble.value, str(at), str(model)]
         log = at / "log.txt"
         try:
-            with log.open("w") as errors:
-                limit_s = harness.limit_s + START_S
-                done = subprocess.run(
-                    words, stdout=PIPE, stderr=errors, text=True, stdin=DEVNULL, timeout=limit_s, check=True
-                )
-            return json.loads(done.stdout.splitlines()[-1])
+            return json.loads(said(words, log, harness.limit_s + START_S).splitlines()[-1])
         except subprocess.TimeoutExpired:
             problem = "the run did not end"
         except subprocess.CalledProcessError:
@@ -95,6 +97,42 @@ def one_run(harness: Harness, trouble: Trouble, model: Path, before: list[str], 
         "finished": False,
         "problems": [problem],
     }
+
+
+def said(words: list[str], log: Path, limit_s: float) -> str:
+    """What a run writes; one that takes too long is asked to end first, because it kills what it started.
+
+    Raises: TimeoutExpired, CalledProcessError.
+    """
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(words, stdout=PIPE, stderr=errors, text=True, stdin=DEVNULL) as process,
+    ):
+        try:
+            written, _ = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(TO_END_S)
+            process.kill()
+            raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, words)
+    return written
+
+
+def reports(runs: list[Run], model: Path, before: list[str], keep: Path | None) -> Generator[dict[str, Any]]:
+    """Of each run, in order. If this program is told to end, whatever runs is killed first."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        waiting = [pool.submit(one_run, *run, model, before, keep) for run in runs]
+        try:
+            yield from (each.result() for each in waiting)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not all(each.done() for each in waiting):
+                kill_descendants()
+                time.sleep(0.02)
+            kill_descendants()
 
 
 def outcome(report: dict[str, Any]) -> str:
@@ -137,6 +175,7 @@ def show(report: dict[str, Any], options: argparse.Namespace) -> None:
 
 def main() -> None:
     options = arguments()
+    end_on_signals()
     before = namespace()
     if not before:
         print("This system permits no network namespace: the runs see whatever network there is.", file=sys.stderr)
@@ -156,8 +195,8 @@ def main() -> None:
         print(HEADING, flush=True)
     model = model_folder()
     problems: list[str] = []
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for report in pool.map(lambda run: one_run(*run, model, before, options.keep), runs):
+    with contextlib.closing(reports(runs, model, before, options.keep)) as found:
+        for report in found:
             show(report, options)
             problems += [f"{report['harness']} ({report['trouble']}): {each}" for each in report["problems"]]
     if not options.json:
