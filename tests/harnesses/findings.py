@@ -19,6 +19,7 @@ from turnstile.trajectory.validate import validate_file
 
 BROKEN = ("error", "abort")
 """How calls finish that have no whole answer."""
+CONTINUED = "continued_from_aborted"
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,10 @@ class Findings:
         notes = facts.get(call.call_id, {}).get("notes", [])
         return [note["detail"] if note["code"] == "quirk" else note["code"] for note in notes]
 
+    def _goes_on(self, call: CallInfo) -> bool:
+        """Whether it is said to go on from the beginning of an answer that broke off."""
+        return call.finish not in BROKEN and CONTINUED in self._notes(call)
+
     def _is_repaired(self) -> bool:
         test = subprocess.run(["python3", "test_calc.py"], cwd=self.repository, capture_output=True, check=False)
         return test.returncode == 0
@@ -103,6 +108,7 @@ class Findings:
                 yield f"{call.call_id} is {_reason(call)}"
         yield from self._broken_record()
         yield from self._untrue_samples()
+        yield from self._untrue_beginnings()
 
     def _unfinished(self) -> Iterator[str]:
         if self.exit_status is None:
@@ -155,6 +161,21 @@ class Findings:
             if times > given[answer]:
                 yield f"Trained {times} times, given {given[answer]} times: {self.engine.text(list(answer))!r}"
         yield from (f"Call {line} is trained {times} times" for line, times in lines.items() if times > 1)
+
+    def _untrue_beginnings(self) -> Iterator[str]:
+        """What a call goes on from is an aborted answer's beginning, known whole and trained; no other such is."""
+        calls = self.rollout.calls
+        trained = {line for line, _ in self._trained()}
+        begun = {call.parent for call in calls if self._goes_on(call)}
+        for call in filter(self._goes_on, calls):
+            parent = None if call.parent is None else calls[call.parent]
+            if parent is None or parent.finish != "abort":
+                yield f"{call.call_id} goes on from an aborted answer, but its parent is none"
+            elif not parent.complete or call.parent not in trained:
+                yield f"{call.call_id} goes on from {parent.call_id}, which is not trained"
+        for line in sorted(trained - begun):
+            if calls[line].finish in BROKEN:
+                yield f"{calls[line].call_id} broke off and is trained, but no call goes on from it"
 
     def _trained(self) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Each trainable stretch, with the line of its call."""
