@@ -125,6 +125,12 @@ def speaking() -> Any:
 
 
 @pytest.fixture(scope="session")
+def retelling() -> Any:
+    """The module with what clients of each dialect do to an answer that they bring back."""
+    return by_path("retelling")
+
+
+@pytest.fixture(scope="session")
 def tools_folder(family: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """SmolLM2's tokenizer with the ChatML template that has tools: the smallest model folder that can do everything."""
     folder = tmp_path_factory.mktemp("smollm2-tools")

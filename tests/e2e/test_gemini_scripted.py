@@ -1,6 +1,6 @@
 """Google's official SDK, unmodified, through the whole server to an engine that answers scripted ids.
 
-The public cases that Gemini can express are here under their names.
+The public cases that need its own shapes are here under their names; the others are in `test_cases_in_every_dialect.py`.
 """
 
 from __future__ import annotations
@@ -363,23 +363,6 @@ def test_odd_text_comes_back_as_the_same_ids(talk: Any, text: str, stream: bool)
     first = it.ask("go", tools=offering(LS), stream=stream)
     it.ask("go", said(first), results(result(calls(said(first))[0])), tools=offering(LS), stream=stream)
     assert it.history == {"root": 1, "spliced": 1}
-
-
-def test_case_j6_an_added_default_is_forgiven_and_an_edit_is_not(talk: Any) -> None:
-    it = talk()
-    it.room.script(f"{calling('f', 'Edit', 'file')}<|im_end|>", "Done<|im_end|>", "Done<|im_end|>")
-    first = it.ask("go", tools=offering(EDIT))
-    (call,) = calls(said(first))
-
-    def again(**args: Any) -> None:
-        edited = types.Part(function_call=types.FunctionCall(id=call.id, name="Edit", args=args))
-        it.ask("go", types.Content(role="model", parts=[edited]), results(result(call)), tools=offering(EDIT))
-
-    again(replace_all=False, file="f")
-    assert it.history == {"root": 1, "spliced": 1}
-    assert it.notes == {"normalised:arguments_added": 1}
-    again(replace_all=True, file="f")
-    assert it.history["root"] + it.history["spliced"] == 2 and len(it.history) == 3
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import msgspec
 
-LS = {"type": "object", "properties": {"p": {"type": "string"}}}
+LS = {"type": "object", "properties": {"p": {"type": "string"}, "all": {"type": "boolean", "default": False}}}
 
 
 class Called(msgspec.Struct, frozen=True):
@@ -42,6 +42,18 @@ class Result(msgspec.Struct, frozen=True):
 
     call: Called
     text: str
+
+
+class System(msgspec.Struct, frozen=True):
+    """What stands at the head, in one text or in blocks."""
+
+    texts: tuple[str, ...]
+
+
+def in_blocks(system: System, kind: str) -> Any:
+    """A bare text where there is one."""
+    blocks = [{"type": kind, "text": text} for text in system.texts]
+    return blocks if len(blocks) > 1 else system.texts[0]
 
 
 def data_of(body: bytes) -> list[dict[str, Any]]:
@@ -70,6 +82,8 @@ class Chat:
                     messages += said.echo
                 case Result():
                     messages.append({"role": "tool", "tool_call_id": said.call.call_id, "content": said.text})
+                case System():
+                    messages.append({"role": "system", "content": in_blocks(said, "text")})
                 case _:
                     messages.append({"role": "user", "content": said})
         tool = {"type": "function", "function": {"name": "ls", "parameters": LS}}
@@ -132,6 +146,8 @@ class Responses:
                     items += said.echo
                 case Result():
                     items.append({"type": "function_call_output", "call_id": said.call.call_id, "output": said.text})
+                case System():
+                    items.append({"role": "developer", "content": in_blocks(said, "input_text")})
                 case _:
                     items.append({"role": "user", "content": said})
         tool = {"type": "function", "name": "ls", "parameters": LS}
@@ -189,6 +205,8 @@ class Anthropic:
                 case Result():
                     block = {"type": "tool_result", "tool_use_id": said.call.call_id, "content": said.text}
                     messages.append({"role": "user", "content": [block]})
+                case System():
+                    fields["system"] = in_blocks(said, "text")
                 case _:
                     messages.append({"role": "user", "content": said})
         tool = {"name": "ls", "input_schema": LS}
@@ -249,6 +267,7 @@ class Gemini:
 
     def body(self, *history: Any, stream: bool = False, **fields: Any) -> bytes:
         contents: list[dict[str, Any]] = []
+        head: dict[str, Any] = {}
         for said in history:
             match said:
                 case Heard():
@@ -257,11 +276,14 @@ class Gemini:
                 case Result():
                     response = {"name": said.call.name, "id": said.call.call_id, "response": {"output": said.text}}
                     contents.append({"role": "user", "parts": [{"functionResponse": response}]})
+                case System():
+                    head["systemInstruction"] = {"parts": [{"text": text} for text in said.texts]}
                 case _:
                     contents.append({"role": "user", "parts": [{"text": said}]})
         tool = {"functionDeclarations": [{"name": "ls", "parametersJsonSchema": LS}]}
+        head["tools"] = fields.pop("tools", [tool])
         config = {"thinkingConfig": {"includeThoughts": True}, **fields}
-        return json.dumps({"contents": contents, "tools": [tool], "generationConfig": config}).encode()
+        return json.dumps({"contents": contents, **head, "generationConfig": config}).encode()
 
     def heard(self, body: bytes, stream: bool) -> Heard:
         answers = data_of(body) if stream else [json.loads(body)]
