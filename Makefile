@@ -3,9 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SDKS := .venv-sdks
+SDK_TESTS := $(wildcard tests/e2e/test_*_sdk.py tests/e2e/test_*_scripted.py) tests/e2e/test_openai_responses.py \
+	$(wildcard tests/protocols/test_*_encode.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test harnesses bridge-table check fix bench bench-peers clean
+.PHONY: help demo test sdks harnesses bridge-table check fix bench bench-peers clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -21,6 +24,14 @@ demo: $(STAMP) ## a real agent and a real small model through the proxy, in a mi
 
 test: $(STAMP) ## the whole test suite
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+sdks: ## tests of the official SDKs with their newest versions, in an environment of their own
+	$(PYTHON) -m venv --clear $(SDKS)
+	$(SDKS)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(SDKS)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,fast]' --group dev
+	$(SDKS)/bin/python -m pip install --quiet --upgrade openai anthropic google-genai
+	$(SDKS)/bin/python -m pip list | grep -E '^(openai|anthropic|google-genai) '
+	$(SDKS)/bin/python -m pytest $(SDK_TESTS)
 
 harnesses: $(STAMP) ## real agent harnesses end to end, also with a failing engine (installs them once: 3.4 GB)
 	$(BIN)/python tests/harnesses/install.py
@@ -48,4 +59,4 @@ bench-peers: $(STAMP) ## the same, with other proxies beside it
 	$(BIN)/python benchmarks/overhead.py --peers
 
 clean: ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(SDKS) .pytest_cache .ruff_cache .hypothesis
