@@ -12,6 +12,7 @@ from turnstile.journal import AnswerResumed, CallFailed, PartialChoice, RolloutS
 from turnstile.reasons import FailReason, ForkReason, IncompleteReason, NoteCode
 from turnstile.tokens import IdRun, LogprobRun
 from turnstile.trajectory.assemble import assemble
+from turnstile.trajectory.files import FileForm, read, write
 from turnstile.trajectory.validate import validate
 
 ROOT = [1, 10, 11, 20]
@@ -216,6 +217,33 @@ def test_case_d5_a_turn_without_log_probabilities_is_masked_whole_and_counted(jo
     ]
     assert [call.sequence for call in rollout.calls] == [0, 1]
     assert counts(rollout) == (4, 2, {"incomplete_call": 2}, {})
+
+
+@pytest.mark.parametrize("ending", [form.value for form in FileForm])
+def test_case_d5_arrays_of_unequal_length_are_masked_and_counted_and_the_file_has_the_same_totals(
+    journal, tmp_path, ending
+):
+    nine = [30, 31, 32, 33, 34, 35, 36, 37, 2]
+    good = journal.turn("good", ROOT, nine)
+    empty = journal.turn("empty", [3, 50, 20], nine, good, logprobs_S=LogprobRun())
+    journal.turn("longer", [3, 51, 20], nine, empty, logprobs_S=LogprobRun.of([-1.0] * 11))
+    journal.finish()
+    written = assemble(journal.forest())
+    write(tmp_path / f"rollouts{ending}", [written])
+    (rollout,) = read(tmp_path / f"rollouts{ending}")
+
+    assert rollout == written
+    assert counts(rollout) == (27, 9, {"incomplete_call": 18}, {})
+    assert [(call.call_id, call.complete, call.incomplete_reasons) for call in rollout.calls] == [
+        ("good", True, ()), ("empty", False, ("count_mismatch",)), ("longer", False, ("count_mismatch",)),
+    ]  # fmt: skip
+    in_file = [
+        (len(each.logprobs), len(each.logprobs.unknown), sum(each.loss_mask_T()), len(each.loss_mask_T()))
+        for each in rollout.sequences
+    ]
+    assert in_file == [(9, 0, 9, 13), (27, 18, 0, 37)]
+    assert sum(trained for _, _, trained, _ in in_file) == rollout.token_counts.trainable
+    assert not [each for each in validate(rollout) if each.code.startswith("E")]
 
 
 def test_an_incomplete_answer_does_not_cost_the_turns_before_it(journal):

@@ -34,10 +34,10 @@ def check_sequence(rollout: Rollout, at: int) -> Iterator[Fault]:
     sequence = rollout.sequences[at]
     for segment in sequence.segments:
         yield from _check_segment(segment, at)
-    yield from _check_prompt_length(sequence, at)
+    yield from check_prompt_length(sequence, at)
     yield from _check_vocabulary(sequence, rollout.heads[sequence.head].vocab_size, at)
     yield from _check_pieces(rollout, sequence, at)
-    yield from _check_lengths(sequence, at)
+    yield from check_lengths(sequence, at)
     yield from _check_logprobs(sequence, at)
     yield from _check_weights(sequence, at)
     yield from _check_meaning(rollout, sequence, at)
@@ -56,7 +56,8 @@ def _check_segment(segment: SequenceSegment, at: int) -> Iterator[Fault]:
         yield Fault("E209", "policy version range reversed or half known", at, start)
 
 
-def _check_prompt_length(sequence: Sequence, at: int) -> Iterator[Fault]:
+def check_prompt_length(sequence: Sequence, at: int) -> Iterator[Fault]:
+    """E206."""
     first = next((segment.start for segment, _ in sequence.sampled_segments()), len(sequence.token_ids))
     if sequence.prompt_length != first:
         yield Fault("E206", f"prompt_length {sequence.prompt_length}, first sampled token at {first}", at, first)
@@ -81,7 +82,8 @@ def _check_pieces(rollout: Rollout, sequence: Sequence, at: int) -> Iterator[Fau
             seen[segment.call] = segment.end
 
 
-def _check_lengths(sequence: Sequence, at: int) -> Iterator[Fault]:
+def check_lengths(sequence: Sequence, at: int) -> Iterator[Fault]:
+    """E301."""
     sampled = sum(segment.end - segment.start for segment, _ in sequence.sampled_segments())
     for name, length in (
         ("log-probabilities", len(sequence.logprobs)),
