@@ -1,6 +1,6 @@
 """Google's official SDK, unmodified, through the whole server to an engine that answers scripted ids.
 
-The public cases that need its own shapes are here under their names; the others are in `test_cases_in_every_dialect.py`.
+The public cases that need its own shapes are here under their names; others in `test_cases_in_every_dialect.py`.
 """
 
 from __future__ import annotations
