@@ -1,4 +1,4 @@
-"""Public cases as only OpenAI Responses has them, through the whole server; more in `test_cases_in_every_dialect.py`."""
+"""Public cases as only OpenAI Responses has them, through the whole server; more: `test_cases_in_every_dialect.py`."""
 
 from __future__ import annotations
 
