@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,16 @@ def test_a_tool_that_no_trajectory_holds_is_refused_and_the_rollout_is_exported(
     assert (told.status, told.prompts, it.speaker.is_refusal(told.body)) == (400, 0, True)
     assert b"tools[0]" in told.body
     assert it.agent.exported(tmp_path).sequences == ()
+
+
+@pytest.mark.parametrize("dialect", [dialect.name for dialect in DIALECTS])
+def test_a_compressed_body_is_refused_by_its_encoding(wired: Callable[..., Any], speaking: Any, dialect: str) -> None:
+    room = wired()
+    it = speaking.Talker(room, speaking.SPEAKERS[dialect], room.agent())
+    told = it.send(gzip.compress(it.speaker.body("go")), stream=False, headers={"content-encoding": "gzip"})
+    assert (told.status, told.prompts, it.speaker.is_refusal(told.body)) == (400, 0, True)
+    assert b"compressed as `gzip`" in told.body
+    assert it.agent.summary["failed_calls"] == {"refused": 1}
 
 
 def test_metadata_that_no_trajectory_holds_is_refused(wired: Callable[..., Any]) -> None:

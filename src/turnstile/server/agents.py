@@ -31,6 +31,7 @@ from turnstile.generation import history_header
 from turnstile.history.digest import body_digest
 from turnstile.journal import AnswerUndelivered
 from turnstile.protocols.base import AnswerHead, Decoded, Dialect, Encoder, Severed, WireRequest, request_id
+from turnstile.protocols.json_body import snippet
 from turnstile.protocols.keepable import check_keepable
 from turnstile.protocols.models import check_model
 from turnstile.protocols.quirks import apply
@@ -202,8 +203,16 @@ def _answer_id(rollout: OpenRollout, flight: Flight) -> str:
 async def read_body(request: Request, limit: int) -> bytes:
     """A request's body, read no further than a limit in bytes.
 
-    Raises: CallerError 413 if it is longer; CallerError `client_gone` if it does not come whole.
+    Raises: CallerError 413 if it is longer; `body_compressed` if it is compressed; `client_gone` if it does not come
+        whole.
     """
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        raise CallerError(
+            f"The request body is compressed as `{snippet(encoding)}`",
+            "Switch the compression of requests off in the client",
+            code="body_compressed",
+        )
     too_long = CallerError(
         f"The request body is longer than {limit} bytes",
         "Send less, or raise --max-body-mb",
