@@ -28,6 +28,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     literal_specials: str = "as_engine"
     """What becomes of a client's text that spells a control token: a value of
     `turnstile.generation.LiteralSpecials`."""
+    overflow: str = "as_engine"
+    """What becomes of a request for more tokens than the engine's window has room for behind the prompt: a value of
+    `turnstile.exchange.draws.Overflow`."""
+    suspect_logprobs: str = "mark"
+    """What becomes of a call whose log-probabilities are not plausible: a value of
+    `turnstile.journal.SuspectLogprobs`."""
     plugin_bridges: str = ""
     """Name of a package whose hand-written bridges are asked whether they give the same ids; empty = none."""
     store: Path

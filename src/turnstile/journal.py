@@ -29,6 +29,15 @@ from turnstile.reasons import DiscardReason, FailReason, IncompleteReason
 from turnstile.tokens import IdRun, LogprobRun, Segment
 
 
+class SuspectLogprobs(enum.StrEnum):
+    """What becomes of a call whose log-probabilities are not plausible."""
+
+    MARK = "mark"
+    """It is noted and counted."""
+    MASK = "mask"
+    """Nor is it trained on."""
+
+
 class RolloutOpened(msgspec.Struct, frozen=True, tag="rollout_opened", omit_defaults=True):
     """A rollout, or its next attempt, began."""
 
@@ -47,6 +56,8 @@ class RolloutOpened(msgspec.Struct, frozen=True, tag="rollout_opened", omit_defa
     """`operator`, or `first_use` where rollouts need not be created first."""
     retention: Retention = Retention.RETAIN
     """The policy under which all its prompts are planned."""
+    suspect_logprobs: SuspectLogprobs = SuspectLogprobs.MARK
+    """The policy under which its trajectory is made."""
 
 
 class CallStarted(msgspec.Struct, frozen=True, tag="call_started", omit_defaults=True):

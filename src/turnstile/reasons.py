@@ -88,6 +88,8 @@ class MaskReason(enum.StrEnum):
     """The rollout as a whole is not to be trained on."""
     SAMPLED_PLACEHOLDER = "sampled_placeholder"
     """It is the placeholder of an image, which only an image may put there."""
+    LOGPROB_SUSPECT = "logprob_suspect"
+    """Its call's log-probabilities are not plausible, and the rollout's policy is to mask such a call."""
 
 
 class DiscardReason(enum.StrEnum):
@@ -208,6 +210,8 @@ class NoteCode(enum.StrEnum):
     """The model sampled a control token in mid-answer; kept."""
     SAMPLED_PLACEHOLDER = "sampled_placeholder"
     """The model sampled the placeholder of an image; kept, not trainable, and no image is ever put into its place."""
+    MAX_TOKENS_CLAMPED = "max_tokens_clamped"
+    """The client asked for more tokens than the engine's window had room for; fewer were asked of the engine."""
     CONSTRAINED = "constrained"
     """A grammar constrained the sampling."""
     SCHEMA_NOT_ENFORCED = "schema_not_enforced"

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from turnstile.engines import LlamaServer
-from turnstile.exchange.rollouts import Rollouts
+from turnstile.exchange.rollouts import Policies, Rollouts
 from turnstile.exchange.world import World
-from turnstile.generation import Retention
 from turnstile.parsing.formats import detect
 from turnstile.server.start import read_model_folder
 from turnstile.store import Journal, Reader
 from turnstile.templates.facts import serve
 from turnstile.templates.tokenizer import Tokenizer
 
+DEFAULTS = Policies()
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -41,12 +41,12 @@ def reopen(tmp_path: Path, clock: Callable[[], datetime]) -> Iterator[Callable[.
             each.close()
         open_now.clear()
 
-    def reopen(retention: Retention = Retention.RETAIN) -> Rollouts:
+    def reopen(policies: Policies = DEFAULTS) -> Rollouts:
         close()
         journal = Journal.open(tmp_path)
         reader = Reader.open(tmp_path)
         open_now.extend((journal, reader))
-        return Rollouts(journal, reader, clock, retention)
+        return Rollouts(journal, reader, clock, policies)
 
     yield reopen
     close()

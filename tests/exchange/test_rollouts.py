@@ -17,6 +17,7 @@ from turnstile.exchange.rollouts import (
     Ending,
     Opening,
     OpenRollout,
+    Policies,
     Rollouts,
     closed,
     fresh_rollout_id,
@@ -79,8 +80,8 @@ async def test_what_a_runner_says_of_a_rollout_is_its_first_record(rollouts: Rol
 async def test_a_rollout_keeps_the_retention_policy_that_it_began_with(
     reopen: Callable[..., Rollouts],
 ) -> None:
-    begun = (await reopen(Retention.TEMPLATE).create(Opening("r"), agent_key="")).opened.retention
-    rollouts = reopen(Retention.TOOL_CYCLE)
+    begun = (await reopen(Policies(Retention.TEMPLATE)).create(Opening("r"), agent_key="")).opened.retention
+    rollouts = reopen(Policies(Retention.TOOL_CYCLE))
     later = (await rollouts.get("r")).opened.retention
     other = (await rollouts.create(Opening("s"), agent_key="")).opened.retention
     assert (begun, later, other) == (Retention.TEMPLATE, Retention.TEMPLATE, Retention.TOOL_CYCLE)

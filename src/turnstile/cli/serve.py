@@ -15,7 +15,9 @@ import uvloop
 from turnstile.cli.progress import download_bar
 from turnstile.config import Settings
 from turnstile.engines import EngineKind
+from turnstile.exchange.draws import Overflow
 from turnstile.generation import LiteralSpecials, Retention
+from turnstile.journal import SuspectLogprobs
 from turnstile.server.start import Running, listening
 
 Tell: TypeAlias = Callable[[Running], None]
@@ -41,6 +43,12 @@ def serve(
     literal_specials: Annotated[
         LiteralSpecials, typer.Option(help="What becomes of an agent's text that spells a control token.")
     ] = LiteralSpecials.AS_ENGINE,
+    overflow: Annotated[
+        Overflow, typer.Option(help="What becomes of max_tokens that do not fit behind the prompt into the window.")
+    ] = Overflow.AS_ENGINE,
+    suspect_logprobs: Annotated[
+        SuspectLogprobs, typer.Option(help="What becomes of a call whose log-probabilities are not plausible.")
+    ] = SuspectLogprobs.MARK,
     plugin_bridges: Annotated[
         str, typer.Option(help="Package whose hand-written bridges are asked to confirm ours: `renderers`.")
     ] = "",
@@ -88,6 +96,8 @@ def serve(
         answer_format=answer_format,
         retention=retention.value,
         literal_specials=literal_specials.value,
+        overflow=overflow.value,
+        suspect_logprobs=suspect_logprobs.value,
         plugin_bridges=plugin_bridges,
         store=store,
         host=host,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
 from turnstile.conversation import Call, Sampling, ToolMode, is_plain
@@ -11,6 +13,16 @@ from turnstile.generation import Constraint, Draw, Free
 from turnstile.templates.served import Served
 
 SEED_SPACE = 2**31
+
+
+class Overflow(enum.StrEnum):
+    """What becomes of a request for more tokens than the engine's window has room for behind the prompt."""
+
+    AS_ENGINE = "as_engine"
+    """What the engine makes of it: an error mostly."""
+    CLAMP = "clamp"
+    """The engine is asked for as many as there is room for."""
+
 
 _WIRE_NAMES = {"choices": "n", "stop_ids": "stop", "constraint": "response_format"}
 
@@ -42,6 +54,22 @@ def draw_for(call: Call, constraint: Constraint, stop_ids: frozenset[int], seed:
 
 def _or(said: float | None, neutral: float) -> float:
     return neutral if said is None else said
+
+
+def clamped(draw: Draw, prompt_length: int, window: int | None) -> Draw:
+    """A draw that asks for no more tokens than a window has room for behind a prompt.
+
+    A prompt that leaves no room is the engine's to refuse, and so is every one where the window is not known.
+
+    Args:
+        draw: as the client wants it.
+        prompt_length: in ids.
+        window: ids of prompt and completion together; None = unknown.
+    """
+    room = 0 if window is None else window - prompt_length
+    if draw.max_tokens is None or not 0 < room < draw.max_tokens:
+        return draw
+    return msgspec.structs.replace(draw, max_tokens=room)
 
 
 def choices_of(draw: Draw, sampling: Sampling) -> tuple[Draw, ...]:

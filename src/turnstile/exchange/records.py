@@ -98,6 +98,9 @@ def _head_note(planned: Planned, forest: Forest) -> Iterator[Note]:
 def _noticed(planned: Planned) -> Iterator[Note]:
     """What the request held that is not acted on, and what was done about a harness's habits."""
     call, constraint = planned.call, planned.draw.constraint
+    if planned.draw.max_tokens != call.sampling.max_tokens:
+        asked, sent = call.sampling.max_tokens, planned.draw.max_tokens
+        yield Note(NoteCode.MAX_TOKENS_CLAMPED, f"prompt={len(planned.prompt)} max={asked} sent={sent}")
     for name in call.quirks:
         yield Note(NoteCode.QUIRK, name)
     if call.unknown_fields:

@@ -28,6 +28,7 @@ from turnstile.journal import (
     RolloutFinished,
     RolloutOpened,
     RolloutStatus,
+    SuspectLogprobs,
     TurnCommitted,
 )
 from turnstile.protocols.keepable import check_json
@@ -117,6 +118,13 @@ def key_hash(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
+class Policies(msgspec.Struct, frozen=True):
+    """What is decided of a rollout when it begins, and recorded with it."""
+
+    retention: Retention = Retention.RETAIN
+    suspect_logprobs: SuspectLogprobs = SuspectLogprobs.MARK
+
+
 class Rollouts:
     """All rollouts that this process has open; a rollout not in memory is read back from the journal."""
 
@@ -125,7 +133,7 @@ class Rollouts:
         journal: Journal,
         reader: Reader,
         now: Callable[[], datetime],
-        retention: Retention = Retention.RETAIN,
+        policies: Policies,
     ) -> None:
         """Keep rollouts in a journal.
 
@@ -133,9 +141,9 @@ class Rollouts:
             journal: where they are written.
             reader: where they are read back from.
             now: the clock.
-            retention: the policy of rollouts that begin from now on; one that is open keeps its own.
+            policies: those of rollouts that begin from now on; one that is open keeps its own.
         """
-        self._retention = retention
+        self._policies = policies
         self._journal = journal
         self._reader = reader
         self._now = now
@@ -215,7 +223,8 @@ class Rollouts:
                 metadata=json_text(opening.metadata),
                 agent_key_sha256=key_hash(agent_key) if agent_key else "",
                 opened_by=opened_by,
-                retention=self._retention,
+                retention=self._policies.retention,
+                suspect_logprobs=self._policies.suspect_logprobs,
             )
             await self._journal.append(record)
             rollout = OpenRollout(Forest.of([record]), record, self._journal)

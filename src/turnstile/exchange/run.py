@@ -16,7 +16,7 @@ import msgspec
 from turnstile.conversation import Answer, Call, Reply, TokenLogprob
 from turnstile.errors import TurnstileError
 from turnstile.exchange.checks import verify
-from turnstile.exchange.draws import SEED_SPACE, choices_of, draw_for, refuse_what_is_not_honoured
+from turnstile.exchange.draws import SEED_SPACE, Overflow, choices_of, clamped, draw_for, refuse_what_is_not_honoured
 from turnstile.exchange.failures import Progress, failure
 from turnstile.exchange.inflight import Flight
 from turnstile.exchange.partials import Reading
@@ -87,6 +87,8 @@ async def _planned(turn: _Turn) -> Planned:
     seed = world.draw_seed(SEED_SPACE)
     draw = draw_for(call, constraint, world.served.stop_ids, seed, rollout.opened.rollout_id)
     refuse_what_is_not_honoured(draw, world.engine.capabilities)
+    if world.overflow is Overflow.CLAMP:
+        draw = clamped(draw, len(planned.prompt), world.engine.capabilities.context_length)
     return Planned(call, planned.head, planned.held, planned.prompt, draw)
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from turnstile.engines.base import Engine
+from turnstile.exchange.draws import Overflow
 from turnstile.generation import Prompt
 from turnstile.history.forest import Forest
 from turnstile.parsing.formats import AnswerFormat
@@ -43,3 +44,5 @@ class World(msgspec.Struct, frozen=True):
     """The habits of harnesses that are acted on."""
     accelerated: Accelerated = Accelerated()
     """Which engine renders and which encodes for it."""
+    overflow: Overflow = Overflow.AS_ENGINE
+    """What becomes of a request for more tokens than the engine's window has room for."""

@@ -28,6 +28,8 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
     template: str | Path | None = None,
     retention: Literal["retain", "tool_cycle", "template"] = "retain",
     literal_specials: Literal["as_engine", "as_text"] = "as_engine",
+    overflow: Literal["as_engine", "clamp"] = "as_engine",
+    suspect_logprobs: Literal["mark", "mask"] = "mark",
     plugin_bridges: str = "",
     quirks: str | Path | None = None,
     no_quirks: Sequence[str] = (),
@@ -43,6 +45,8 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         template: chat template file to use instead of the model's own.
         retention: what stays of earlier turns where the template would write them in another way.
         literal_specials: what becomes of an agent's text that spells a control token.
+        overflow: what becomes of `max_tokens` that do not fit behind the prompt into the engine's window.
+        suspect_logprobs: what becomes of a call whose log-probabilities are not plausible.
         plugin_bridges: package whose hand-written bridges are asked to confirm ours; empty = none.
         quirks: file of own entries for the table of quirks; None = none.
         no_quirks: names of quirks that are not acted on.
@@ -58,6 +62,8 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         template=Path(template) if template else None,
         retention=retention,
         literal_specials=literal_specials,
+        overflow=overflow,
+        suspect_logprobs=suspect_logprobs,
         plugin_bridges=plugin_bridges,
         quirks=Path(quirks) if quirks else None,
         no_quirks=tuple(no_quirks),

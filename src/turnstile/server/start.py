@@ -23,9 +23,11 @@ from turnstile.config import Settings
 from turnstile.engines import EMBEDDED, EmbeddedSettings, EngineKind, EngineServer, cache_home, connect, engine_url
 from turnstile.engines.smollm import Progress
 from turnstile.errors import CallerError
-from turnstile.exchange.rollouts import Rollouts
+from turnstile.exchange.draws import Overflow
+from turnstile.exchange.rollouts import Policies, Rollouts
 from turnstile.exchange.world import World
 from turnstile.generation import LiteralSpecials, Prompt, Retention
+from turnstile.journal import SuspectLogprobs
 from turnstile.parsing import formats
 from turnstile.protocols.quirks import FileForm, Quirk, chosen_quirks, read_quirks
 from turnstile.reports.drift_watch import DriftWatch
@@ -192,9 +194,11 @@ async def _assemble(
         answered=watch.answered,
         quirks=local.quirks,
         accelerated=chosen,
+        overflow=Overflow(settings.overflow),
     )
     await shelf.put(journal, running_on, files, settings.answer_format)
-    rollouts = Rollouts(journal, reader, _now, Retention(settings.retention))
+    policies = Policies(Retention(settings.retention), SuspectLogprobs(settings.suspect_logprobs))
+    rollouts = Rollouts(journal, reader, _now, policies)
     app = build_app(world, rollouts, Archive(reader, shelf, watch), policy, settings)
     notices = (*_notices(settings, certificate, unchecked), *plugin_notices, *chosen.refused)
     return app, Running("", model, engine.capabilities.engine, notices, chosen), rollouts

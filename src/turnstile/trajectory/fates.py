@@ -13,8 +13,8 @@ import msgspec
 from turnstile.conversation import CallKind
 from turnstile.generation import NodeRef
 from turnstile.history.forest import CallState, Forest, Node
-from turnstile.journal import AnswerUndelivered, SampledChoice
-from turnstile.reasons import DiscardReason, IncompleteReason
+from turnstile.journal import AnswerUndelivered, SampledChoice, SuspectLogprobs
+from turnstile.reasons import DiscardReason, IncompleteReason, NoteCode
 
 
 class CallLine(msgspec.Struct, frozen=True):
@@ -136,6 +136,13 @@ class Fates:
             for node in self.fully_held(self.leaves[at]):
                 owners.setdefault(node.ref, at)
         return owners
+
+    def distrusts(self, node: Node) -> bool:
+        """Whether the rollout's policy masks a completion because its log-probabilities are not plausible."""
+        opened = self._forest.opened
+        if opened is None or opened.suspect_logprobs is SuspectLogprobs.MARK:
+            return False
+        return any(note.code is NoteCode.LOGPROBS_ALL_ZERO for note in node.choice.notes)
 
     def fully_held(self, leaf: Node) -> tuple[Node, ...]:
         """The completions on a leaf's path of which no id was cut off, root first."""

@@ -1,7 +1,8 @@
 """What is known of calls beyond the format's own fields, for `extra`: nothing that happened goes unsaid.
 
 Keys: `turnstile.calls` (call id -> facts), `turnstile.running`, `turnstile.refused`, `turnstile.rejected`,
-`turnstile.metadata`, `turnstile.retention`, `turnstile.literal_specials`. docs/reference/trajectory.md lists what
+`turnstile.metadata`, `turnstile.retention`, `turnstile.literal_specials`, `turnstile.suspect_logprobs`.
+docs/reference/trajectory.md lists what
 stands in each.
 """
 
@@ -14,6 +15,7 @@ import orjson
 
 from turnstile.generation import Cut, Forked, LiteralSpecials, Rerendered, Root, Spliced
 from turnstile.history.forest import Forest
+from turnstile.journal import SuspectLogprobs
 from turnstile.trajectory.fates import CallLine, Fates
 from turnstile.trajectory.format import stamp
 from turnstile.trajectory.nearest import Nearest
@@ -36,6 +38,7 @@ def extra_of(forest: Forest, fates: Fates, nearest: Mapping[str, Nearest]) -> Js
         "turnstile.metadata": _metadata(forest),
         "turnstile.retention": None if forest.opened is None else forest.opened.retention.value,
         "turnstile.literal_specials": _literal_specials(forest),
+        "turnstile.suspect_logprobs": _suspect_logprobs(forest),
     }
     return _said(**found)
 
@@ -57,6 +60,12 @@ def _literal_specials(forest: Forest) -> list[str]:
     """The settings under which prompts were rendered, in order of use; nothing if it was the engines' own alone."""
     found = list(dict.fromkeys(head.literal_specials for head in forest.heads.values()))
     return [] if found == [LiteralSpecials.AS_ENGINE] else [each.value for each in found]
+
+
+def _suspect_logprobs(forest: Forest) -> str | None:
+    """The policy, where it is not to mark alone."""
+    policy = SuspectLogprobs.MARK if forest.opened is None else forest.opened.suspect_logprobs
+    return None if policy is SuspectLogprobs.MARK else policy.value
 
 
 def _left_behind(fates: Fates, nearest: Mapping[str, Nearest]) -> Mapping[str, str]:

@@ -92,7 +92,7 @@ def segments_of(pieces: list[Piece], index: int, fates: Fates) -> Iterator[Seque
 
 
 def _sampled(piece: Piece, node: Node, at: int, mask: MaskReason | None, fates: Fates) -> Iterator[SequenceSegment]:
-    masked = _masked(node.choice) if mask is None else {}
+    masked = _masked(node, fates) if mask is None else {}
     for start, end, reason in _runs(piece.length, masked, mask):
         yield SequenceSegment(
             start=at + start,
@@ -106,8 +106,11 @@ def _sampled(piece: Piece, node: Node, at: int, mask: MaskReason | None, fates: 
         )
 
 
-def _masked(choice: SampledChoice) -> dict[int, MaskReason]:
+def _masked(node: Node, fates: Fates) -> dict[int, MaskReason]:
     """The tokens of a trainable completion that are not trainable themselves, by index."""
+    choice = node.choice
+    if fates.distrusts(node):
+        return dict.fromkeys(range(len(choice.ids_S)), MaskReason.LOGPROB_SUSPECT)
     unknown = dict.fromkeys(recorded(choice).unknown, MaskReason.LOGPROB_MISSING)
     return unknown | dict.fromkeys(choice.placeholders_S, MaskReason.SAMPLED_PLACEHOLDER)
 
