@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from turnstile import __version__
+
 
 def turnstile(*arguments: str) -> subprocess.CompletedProcess[str]:
     program = [sys.executable, "-m", "turnstile.cli", *arguments]
@@ -52,3 +54,7 @@ def test_a_reader_that_goes_away_is_exit_code_141_and_no_complaint(command: str,
     script = f"set -o pipefail; (sleep 0.1; {sys.executable} -m turnstile.cli {command}) | :"
     told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (told.returncode, told.stdout, told.stderr) == (141, "", "")
+
+
+def test_the_version_is_told() -> None:
+    assert turnstile("--version").stdout == f"turnstile {__version__}\n"

@@ -55,8 +55,9 @@ def test_a_person_is_told_where_agents_and_runners_go_and_which_doors_are_open(
 ) -> None:
     with served(wired(), tools_folder, tmp_path) as process:
         assert process.stderr is not None
-        told = [process.stderr.readline() for _ in range(4)]
+        told = [process.stderr.readline() for _ in range(5)]
     assert "model `m` on llamacpp" in told[0]
     assert "/r/ROLLOUT_ID/v1" in told[1]
-    assert told[2].rstrip().endswith("/rollouts")
-    assert "No admin key" in told[3]
+    assert told[2].rstrip().endswith("/r/ROLLOUT_ID  (ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL)")
+    assert told[3].rstrip().endswith("/rollouts")
+    assert "No admin key" in told[4]

@@ -102,7 +102,7 @@ def test_an_image_is_refused_by_its_message_where_the_engine_takes_none() -> Non
     with pytest.raises(CallerError) as caught:
         refuse_images(call, ABLE)
     assert (caught.value.status, caught.value.code, caught.value.param) == (400, "images_not_supported", "messages[1]")
-    assert caught.value.remedy == "Send text only, or serve the model with an engine that takes images"
+    assert caught.value.remedy == "Send text only; no engine of this version is given images"
 
 
 def test_images_and_text_pass_where_the_engine_takes_them() -> None:

@@ -26,7 +26,9 @@ def test_a_model_that_is_not_served_is_not_found():
         model_body(("a", "b"), "gpt-9")
     error = caught.value
     assert (error.status, error.code, error.param) == (404, "model_not_found", "model")
-    assert str(error) == "The model `gpt-9` does not exist here. Ask for one of `a`, `b`."
+    assert str(error) == (
+        "The model `gpt-9` does not exist here. Ask for `a` or `b`, or serve it under this name with --model."
+    )
 
 
 def test_a_served_model_passes():

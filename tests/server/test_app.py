@@ -71,6 +71,13 @@ def test_a_dialect_that_is_not_served_is_named_with_the_one_that_is(room: Any, p
     )
 
 
+def test_a_base_url_with_one_v1_too_many_is_told_of_it(room: Any) -> None:
+    answer = ask(room, "POST", "/r/x/v1/v1/messages")
+    assert answer.json()["error"]["message"] == (
+        "Nothing answers POST /r/x/v1/v1/messages. Leave /v1 out of the client's base URL: this client adds it itself."
+    )
+
+
 def test_what_else_google_does_with_models_is_refused_in_googles_shape(room: Any) -> None:
     answer = ask(room, "POST", "/r/x/v1beta/models/m:embedContent")
     error = answer.json()["error"]

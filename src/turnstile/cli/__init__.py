@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
+from turnstile import __version__
 from turnstile.cli.certify import certify
 from turnstile.cli.demo import demo
 from turnstile.cli.drift import drift
@@ -21,12 +23,29 @@ READER_GONE = 141
 
 app = typer.Typer(
     name="turnstile",
-    help="Records the exact tokens an agent's model saw and sampled, and keeps them exact in every later turn.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="First `turnstile demo`, then `turnstile serve`. The manual is README.md and docs/ of the repository.",
 )
+
+
+def _tell_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if asked:
+        typer.echo(f"turnstile {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Records the exact tokens an agent's model saw and sampled, and keeps them exact in every later turn."""
+
+
 for command in (serve, demo, certify, export, validate, drift, replay):
     app.command()(command)
 

@@ -58,7 +58,7 @@ _HEADINGS = {
     Topic.REWRITE: "What the template rewrites, and a splice does not",
     Topic.NOTE: "Also",
 }
-_PUT_BACK = {True: "with the ids that were sampled", False: "rendered again as text"}
+_PUT_BACK = {True: "keep the ids that were sampled", False: "are rendered again as text"}
 _REWRITES = {
     "g": "opens answers with other text",
     "G": "opens answers with other text",
@@ -68,7 +68,7 @@ _REWRITES = {
 
 def certify(
     tokenizer_dir: Annotated[
-        Path, typer.Argument(help="Folder with the model's tokenizer.json.", exists=True, file_okay=False)
+        Path, typer.Argument(help="Folder with the model's tokenizer.json and chat template; no weights needed.")
     ],
     template: Annotated[
         Path | None,
@@ -85,8 +85,16 @@ def certify(
 ) -> None:
     """Say whether live splicing is exact for a template and its tokenizer, and why not.
 
-    Needs no model and no engine. Exit code 0: certified; 3: certified with limits; 4: not certified.
+    Needs no model and no engine; the page ends with what it means for a training run. docs/certify-a-template.md
+    explains every word of it.
+
+        turnstile certify ./Qwen3-4B
+
+        turnstile certify ./Qwen3-4B --template mine.jinja --kwargs '{"enable_thinking": false}'
+
+    Exit code 0: certified; 3: certified with limits; 4: not certified.
     """
+    _refuse_no_object(kwargs)
     files = _files(tokenizer_dir, template)
     with _progress() as show:
         certificate = files if isinstance(files, Certificate) else _certificate(files, stop or [], kwargs, show)
@@ -99,6 +107,15 @@ def certify(
     else:
         _print(certificate, wide_console())
     raise typer.Exit(certificate.exit_code)
+
+
+def _refuse_no_object(kwargs: str) -> None:
+    try:
+        msgspec.json.decode(kwargs, type=dict[str, object])
+    except msgspec.DecodeError:
+        raise CallerError(
+            "`--kwargs` is no JSON object", "Give it in quotes, such as --kwargs '{\"enable_thinking\": false}'"
+        ) from None
 
 
 def _files(folder: Path, template: Path | None) -> ModelFiles | Certificate:
@@ -199,7 +216,7 @@ def _later(verdict: ShapeVerdict) -> str:
     if verdict.lost:
         words.append("[red]loses text[/]")
     if verdict.verdict in (Verdict.DIFFERENT, Verdict.REFUSED):
-        words.append(escape(verdict.detail[:60]))
+        words.append(escape(verdict.detail))
     return ", ".join(dict.fromkeys(words)) or ("keeps it" if verdict.stability == "stable" else "")
 
 
@@ -218,11 +235,11 @@ def _chain_line(certificate: Certificate) -> str:
 
 
 def _multi_line(certificate: Certificate) -> str:
-    said = [
-        f"{'with tools' if each.tools else 'without tools'}, {_PUT_BACK[each.verdict is Verdict.EXACT]}"
-        for each in certificate.multi_splices
-    ]
-    return "Earlier answers in a rewritten history: " + "; ".join(said)
+    kept = {each.tools: _PUT_BACK[each.verdict is Verdict.EXACT] for each in certificate.multi_splices}
+    said = [f"{'with tools' if tools else 'without tools'} they {what}" for tools, what in kept.items()]
+    if len(set(kept.values())) == 1:
+        said = [f"they {what}" for what in set(kept.values())]
+    return "Earlier answers, when the client changes its history: " + "; ".join(said)
 
 
 def _plugin_line(check: PluginCheck) -> str:

@@ -49,13 +49,13 @@ def _chosen(reader: Reader, names: list[str], group: str | None) -> list[Rollout
     if missing:
         raise CallerError(
             f"The store has no rollout `{missing[0]}`" + (f" in group `{group}`" if group else ""),
-            "See the ids with GET /rollouts, or leave --rollout out to write all",
+            "See the ids with `turnstile drift STORE --by rollout`, or leave --rollout out to write all",
             code="rollout_not_found",
         )
     if not found:
         raise CallerError(
             f"The store has no rollout in group `{group}`",
-            "See the groups with GET /rollouts, or leave --group out to write all",
+            "See the groups with `turnstile drift STORE --by group`, or leave --group out to write all",
             code="rollout_not_found",
         )
     return found

@@ -34,7 +34,10 @@ def serve(
         Path | None, typer.Option(help="Chat template file to use instead of the model's own.", exists=True)
     ] = None,
     answer_format: Annotated[
-        str, typer.Option(help="Reasoning and tool-call format; default: read from the template.")
+        str,
+        typer.Option(
+            help="How tool calls are written: hermes, qwen3_coder, llama3_json, none; default: the template says it."
+        ),
     ] = "",
     engine_kind: Annotated[EngineKind, typer.Option(help="Adapter for the engine.")] = EngineKind.AUTO,
     retention: Annotated[
@@ -84,8 +87,13 @@ def serve(
 ) -> None:
     """Run the proxy.
 
-    Point an agent at `http://HOST:PORT/r/ROLLOUT_ID/v1` (OpenAI) and it talks to the engine; every token that the
-    model sees or samples is recorded in STORE.
+    Point an agent at `http://HOST:PORT/r/ROLLOUT_ID/v1` (OpenAI's clients) or `http://HOST:PORT/r/ROLLOUT_ID`
+    (Anthropic's and Google's) and it talks to the engine; every token that the model sees or samples is recorded in
+    STORE. ROLLOUT_ID is any name; without an admin key a rollout begins with its first use.
+
+        turnstile serve --engine embedded --store runs
+
+        turnstile serve --engine http://127.0.0.1:8080 --tokenizer ./Qwen3-4B --store runs
     """
     settings = Settings(
         engine=engine,
@@ -143,6 +151,7 @@ def _tell_json(running: Running) -> None:
 def _tell_person(running: Running) -> None:
     typer.echo(f"Turnstile answers at {running.url} with model `{running.model}` on {running.engine}", err=True)
     typer.echo(f"  agents:  {running.url}/r/ROLLOUT_ID/v1  (OPENAI_BASE_URL)", err=True)
+    typer.echo(f"           {running.url}/r/ROLLOUT_ID  (ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL)", err=True)
     typer.echo(f"  runners: {running.url}/rollouts", err=True)
     for notice in running.notices:
         typer.echo(f"  note: {notice}", err=True)

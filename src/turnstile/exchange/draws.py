@@ -126,7 +126,7 @@ def refuse_images(call: Call, capabilities: Capabilities) -> None:
             raise CallerError(
                 f"`messages[{at}]` holds an image, but the engine ({capabilities.engine} {capabilities.version}) "
                 "cannot be given one",
-                "Send text only, or serve the model with an engine that takes images",
+                "Send text only; no engine of this version is given images",
                 code="images_not_supported",
                 param=f"messages[{at}]",
             )

@@ -50,10 +50,10 @@ def check_model(models: Sequence[str], name: str) -> None:
     Raises: CallerError, status 404 and code `model_not_found` as at OpenAI, if it is not.
     """
     if name not in models:
-        served = ", ".join(f"`{model}`" for model in models)
+        served = " or ".join(f"`{model}`" for model in models)
         raise CallerError(
             f"The model `{name[:100]}` does not exist here",
-            f"Ask for one of {served}",
+            f"Ask for {served}, or serve it under this name with --model",
             code="model_not_found",
             status=404,
             param="model",

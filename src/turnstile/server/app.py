@@ -274,6 +274,8 @@ async def _no_route(request: Request, _: Exception) -> Response:
     if request.method == "POST" and (found := _NOT_SERVED.fullmatch(path)):
         problem = f"`{found['path']}` is not served in this version"
         remedy = "Use /v1/chat/completions, /v1/responses, /v1/messages or /v1beta/models/MODEL:generateContent"
+    elif "/v1/v1" in path:
+        remedy = "Leave /v1 out of the client's base URL: this client adds it itself"
     error = CallerError(problem, remedy, code="not_found", status=404)
     return await _refuse(request, error)
 

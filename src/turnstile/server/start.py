@@ -318,7 +318,7 @@ def read_model_folder(folder: Path, template: str | None = None) -> ModelFiles:
     if not tokenizer.is_file():
         raise CallerError(
             f"There is no tokenizer.json in `{folder}`",
-            "Give a model folder as it comes from its publisher, with tokenizer.json in it",
+            "Give a model folder as its publisher has it, on this machine: nothing is downloaded by a model's name",
             code="tokenizer_missing",
         )
 

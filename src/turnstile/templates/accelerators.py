@@ -79,7 +79,7 @@ def _is_same(parity: Parity | None) -> bool:
 def _refusals(parities: dict[str, Parity]) -> list[str]:
     compared = (parities.get(TOKENIZER), parities.get(TEMPLATE_ENGINE))
     return [
-        f"The {each.name} is not used, the reference is: {each.outcome}, {each.detail}"
+        f"The {each.name} is installed and not used ({each.outcome}): {each.detail}"
         for each in compared
         if each is not None and each.outcome not in ("same", "not installed")
     ]

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 import msgspec
 
-from turnstile.templates.certificate import Certificate, CertificateClass, Chain, ChainOutcome, Fate, Verdict
+from turnstile.templates.certificate import (
+    Certificate,
+    CertificateClass,
+    Chain,
+    ChainOutcome,
+    Fate,
+    Verdict,
+    class_of,
+)
 from turnstile.templates.served import StopClass
 from turnstile.templates.shapes import ALL_SHAPES
 
@@ -40,7 +48,9 @@ MEANS = {
         "Every request is spliced exactly. The template rewrites its own history, so an agent without Turnstile would"
         " train on other ids than it sampled."
     ),
-    CertificateClass.PARTIAL: "Most requests are spliced exactly; those named here are not, or cannot be proven to be.",
+    CertificateClass.PARTIAL: (
+        "Some requests, which are named below, are not spliced, cannot be proven exact, or need the whole history."
+    ),
     CertificateClass.REFUSED: "Nothing is spliced: every turn is rendered again and becomes a sequence of its own.",
 }
 """Each class in a sentence."""
@@ -153,11 +163,19 @@ def summary(certificate: Certificate) -> tuple[str, ...]:
 def for_training(certificate: Certificate) -> str:
     """What it means for whoever trains on what is recorded."""
     fates = certificate.fates
+    said = _TRAINING[_class_for_training(certificate)]
     if Fate.DROPPED in (fates.tools, fates.tool_calls, fates.tool_results):
-        return (
-            f"Not with tools: the model does not see all of them. Without: {_TRAINING[certificate.certificate_class]}"
-        )
-    return _TRAINING[certificate.certificate_class]
+        return f"Not with tools: the model does not see all of them. Without tools: {said}"
+    return said
+
+
+def _class_for_training(certificate: Certificate) -> CertificateClass:
+    """The class; where all that is limited is that some turns need a render of the history, as if none did."""
+    shapes = tuple(
+        msgspec.structs.replace(each, verdict=Verdict.EXACT) if each.verdict is Verdict.NEEDS_HISTORY else each
+        for each in certificate.shapes
+    )
+    return class_of(certificate.problem, shapes, certificate.chains)
 
 
 def _losses(certificate: Certificate) -> Iterator[Advice]:
@@ -240,11 +258,11 @@ def _notes(certificate: Certificate) -> Iterator[Advice]:
         match each.outcome:
             case "different":
                 says = f"The {each.name} differs from the reference: {each.detail}."
-                yield Advice(Topic.NOTE, says, "None needed: the reference is used")
+                yield Advice(Topic.NOTE, says, "Nothing: the reference is used")
             case "same" if each.compared:
                 yield Advice(Topic.NOTE, f"The {each.name} gives the same in {each.compared} of {each.compared}.", "")
             case "not run" if each.name != "engine":
                 says = f"The {each.name} is not used: {each.detail}."
-                yield Advice(Topic.NOTE, says, "None needed: the reference is used")
+                yield Advice(Topic.NOTE, says, "Nothing: the reference is used")
             case _:
                 pass

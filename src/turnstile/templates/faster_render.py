@@ -50,7 +50,7 @@ def fast_renderer(template: Template) -> FastRender | str:
     It raises whatever its engine raises, and NotForIt; the reference then decides what the text is.
     """
     if template.sha256 not in KNOWN_TEMPLATES:
-        return f"the template is none that {PACKAGE} is known to render without harm"
+        return f"{PACKAGE} renders only published templates that were compared, and this is none of them"
     engine = importlib.import_module(PACKAGE)
     environment = engine.Environment(
         templates={_NAME: without_generation_tags(template.source)},
