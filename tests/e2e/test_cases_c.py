@@ -47,6 +47,31 @@ def test_case_c2_reasoning_is_kept_whatever_the_client_does_with_it_and_a_change
     assert second.prompt.count(room.id_of("<think>")) <= 1
 
 
+def test_case_c2_the_policy_strip_gives_stripped_prompts_and_each_row_says_so(
+    wire_up: Callable[..., Any], wires: Any, family: Callable[[str], Path], tmp_path: Path
+) -> None:
+    spellings: list[dict[str, Any]] = [{"reasoning_content": "R"}, {"reasoning": "R"}, {}, {"reasoning_content": ""}]
+    with wire_up(family("qwen3"), ("<|im_end|>",), retention="template") as room:
+        prompts: list[list[int]] = []
+        for spelling in spellings:
+            thought, last = room.script("<think>\nR\n</think>\n\nA<|im_end|>", "B<|im_end|>")
+            agent = room.agent()
+            first = agent.say("q")
+            second = agent.say("q", {"role": "assistant", "content": "A", **spelling}, "more")
+            prompts.append(second.prompt)
+            rollout = agent.exported(tmp_path)
+
+            assert second.history == "forked:retention"
+            assert room.text(second.prompt[len(first.prompt) :]).startswith("A<|im_end|>")
+            assert room.id_of("<think>") not in second.prompt
+            assert [wires.sampled(each) for each in rollout.sequences] == [[thought], [last]]
+            assert wires.sampled(rollout.sequences[1], trainable=False) == []
+            assert rollout.extra["turnstile.retention"] == "template"
+            reasons = [rollout.calls[each.leaf_call].history_reason for each in rollout.sequences]
+            assert reasons == [None, "retention:1"]
+        assert prompts == [prompts[0]] * len(spellings)
+
+
 def test_case_c5_each_turn_of_a_decorated_message_is_a_fork_and_the_newest_sequence_trains_only_its_own(
     wired: Callable[..., Any], wires: Any, tmp_path: Path
 ) -> None:

@@ -83,6 +83,25 @@ def test_case_d3_log_probabilities_that_are_all_zero_are_marked_and_counted(
     assert rollout.token_counts.trainable == length
 
 
+@pytest.mark.parametrize(("policy", "trained", "masked"), [("mark", 24, {}), ("mask", 0, {"logprob_suspect": 24})])
+def test_case_d3_suspect_log_probabilities_are_marked_or_masked_as_the_server_was_told(
+    wire_up: Callable[..., Any], fakes: Any, tools_folder: Path, policy: str, trained: int, masked: Any, tmp_path: Path
+) -> None:
+    with wire_up(tools_folder, ("<|im_end|>",), suspect_logprobs=policy) as room:
+        room.script([*room.ids("word") * 23, room.id_of("<|im_end|>")])
+        room.fake.faults.extend([fakes.Fault.CERTAIN] * 24)
+        agent = room.agent()
+        assert agent.say("go", temperature=1.0).status == 200
+        room.fake.faults.clear()
+        notes = agent.summary["notes"]
+        rollout = agent.exported(tmp_path)
+
+    assert notes == {"logprob_suspect:all_zero": 1}
+    assert rollout.sequences[0].logprobs.tolist() == [0.0] * 24
+    assert (rollout.token_counts.trainable, rollout.token_counts.masked) == (trained, masked)
+    assert sum(rollout.sequences[0].loss_mask_T()) == trained
+
+
 @pytest.mark.parametrize("ended", ["by length", "by a stop token"])
 def test_case_d4_a_close_that_nobody_sampled_is_scaffold_without_a_log_probability(
     wired: Callable[..., Any], wires: Any, ended: str, tmp_path: Path

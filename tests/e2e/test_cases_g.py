@@ -29,8 +29,41 @@ def test_case_g1_thinking_that_the_template_would_drop_stays_in_one_sequence(
     assert (second.history, third.history) == ("spliced", "spliced")
     assert second.prompt[: len(first.prompt) + len(thought_ids)] == first.prompt + thought_ids
     assert third.prompt[: len(second.prompt) + len(call_ids)] == second.prompt + call_ids
-    (sequence,) = agent.exported(tmp_path).sequences
+    rollout = agent.exported(tmp_path)
+    (sequence,) = rollout.sequences
     assert wires.sampled(sequence) == [thought_ids, call_ids, last_ids]
+    assert rollout.extra["turnstile.retention"] == "retain"
+
+
+def test_case_g1_where_the_template_has_its_way_a_new_row_begins_and_the_thinking_is_trained_in_the_first(
+    wire_up: Callable[..., Any], wires: Any, family: Callable[[str], Path], tmp_path: Path
+) -> None:
+    ls = wires.tool("ls", p="string")
+    with wire_up(family("qwen3"), ("<|im_end|>",), retention="template") as room:
+        thought_ids, call_ids, last_ids = room.script(
+            "<think>\nR\n</think>\n\nA<|im_end|>", f"<think>\nR2\n</think>\n\n{CALL}", "done<|im_end|>"
+        )
+        agent = room.agent()
+        first = agent.say("q", tools=[ls])
+        second = agent.say("q", first.message, "list", tools=[ls])
+        result = wires.tool_result(second.message["tool_calls"][0]["id"], "b")
+        third = agent.say("q", first.message, "list", second.message, result, tools=[ls])
+        rollout = agent.exported(tmp_path)
+        begins = room.ids("A<|im_end|>\n")
+
+    assert (second.history, third.history) == ("forked:retention", "spliced")
+    # The render of turn 2 has the answer without its thinking, right behind what was held.
+    start = len(first.prompt)
+    assert second.prompt[: start + len(begins)] == first.prompt + begins
+    # Inside the tool cycle the thinking stays.
+    assert third.prompt[: len(second.prompt) + len(call_ids)] == second.prompt + call_ids
+    rows = rollout.sequences
+    assert [wires.sampled(each) for each in rows] == [[thought_ids], [call_ids, last_ids]]
+    assert rows[1].token_ids.tolist()[start : start + len(begins)] == begins
+    assert not any(rows[1].loss_mask_T()[: len(second.prompt)])
+    assert rollout.token_counts.trainable == len(thought_ids) + len(call_ids) + len(last_ids)
+    assert [call.history_reason for call in rollout.calls] == [None, "retention:1", None]
+    assert rollout.extra["turnstile.retention"] == "template"
 
 
 @pytest.mark.parametrize(("family_name", "end"), [("qwen3", "<|im_end|>"), ("llama3.1", "<|eot_id|>")])

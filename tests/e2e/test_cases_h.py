@@ -32,6 +32,10 @@ def test_case_h1_a_prompt_beyond_the_window_is_the_engines_error_with_its_number
         ("stop", ()), ("error", ("context_overflow",)),
     ]  # fmt: skip
     assert len(rollout.sequences) == 1
+    # What the case calls `context_overflow prompt=.. max=.. window=..`.
+    failed = rollout.extra["turnstile.calls"][rollout.calls[1].call_id]["failure"]
+    assert failed["problem"] == (f"The prompt has {len(refused.prompt)} tokens and the engine's context holds {WINDOW}")
+    assert rollout.samplings[rollout.calls[1].sampling].max_tokens == fields.get("max_tokens")
     room.script("Yes.<|im_end|>")
     assert agent.say("Hi", first.message, "short", stream=stream).history == "spliced"
 
@@ -50,6 +54,55 @@ def test_case_h1_an_answer_that_fills_the_window_ended_by_length_and_is_no_stop(
     assert len(said.prompt) + len(sampled) == WINDOW
     assert sampled == words[: len(sampled)]
     assert (rollout.calls[0].finish, rollout.calls[0].complete) == ("length", True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("overflow", ["as_engine", "clamp"])
+def test_case_h1_a_clamped_max_tokens_is_the_room_that_is_left_and_is_recorded(
+    wire_up: Callable[..., Any], wires: Any, tools_folder: Path, overflow: str, stream: bool, tmp_path: Path
+) -> None:
+    with wire_up(tools_folder, ("<|im_end|>",), overflow=overflow) as room:
+        room.script("Short.<|im_end|>", words := room.ids("word " * 300))
+        agent = room.agent()
+        fits = agent.say("Hi", max_tokens=200, stream=stream)
+        said = agent.say("word " * (WINDOW - 200), max_tokens=400, stream=stream)
+        asked = [request["n_predict"] for request in room.fake.requests]
+        rollout = agent.exported(tmp_path)
+        notes = agent.summary["notes"]
+
+    left = WINDOW - len(said.prompt)
+    assert 0 < left < 400
+    assert (fits.finish_reason, said.status, said.finish_reason) == ("stop", 200, "length")
+    sampled = wires.sampled(rollout.sequences[-1])[0]
+    assert sampled == words[:left]
+    assert (rollout.calls[1].finish, rollout.calls[1].complete) == ("length", True)
+    sent = [rollout.samplings[call.sampling].max_tokens for call in rollout.calls]
+    told = rollout.extra["turnstile.calls"].get(rollout.calls[1].call_id, {}).get("notes", [])
+    clamped = [each["detail"] for each in told if each["code"] == "max_tokens_clamped"]
+    if overflow == "clamp":
+        assert sent == [200, left]
+        assert clamped == [f"prompt={len(said.prompt)} max=400 sent={left}"]
+        assert notes["max_tokens_clamped"] == 1
+        assert max(asked) <= left
+    else:
+        assert (sent, clamped) == ([200, 400], [])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_case_h1_a_prompt_that_is_too_long_by_itself_is_the_engines_error_also_where_max_tokens_is_clamped(
+    wire_up: Callable[..., Any], tools_folder: Path, stream: bool, tmp_path: Path
+) -> None:
+    with wire_up(tools_folder, ("<|im_end|>",), overflow="clamp") as room:
+        agent = room.agent()
+        refused = agent.say("word " * 5000, max_tokens=200, stream=stream)
+        rollout = agent.exported(tmp_path)
+        summary = agent.summary
+
+    assert (refused.status, refused.error["code"]) == (400, "context_length_exceeded")
+    assert str(len(refused.prompt)) in refused.error["message"]
+    assert (summary["failed_calls"], summary["notes"]) == ({"context_overflow": 1}, {})
+    assert [(call.finish, rollout.samplings[call.sampling].max_tokens) for call in rollout.calls] == [("error", 200)]
+    assert rollout.sequences == ()
 
 
 def test_case_h2_a_compacted_history_and_a_return_to_the_one_before_are_rows_of_their_own(

@@ -12,6 +12,7 @@ from turnstile.engines.base import Capabilities
 from turnstile.errors import CallerError
 from turnstile.exchange.draws import (
     choices_of,
+    clamped,
     draw_for,
     refuse_images,
     refuse_lost_tools,
@@ -50,6 +51,26 @@ def test_what_the_client_said_is_taken_as_it_is() -> None:
         temperature=0.0, top_p=0.5, top_k=0, seed=11, max_tokens=4, stop=("x",), top_logprobs=3,
         stop_ids=frozenset({2}), affinity="r",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "prompt_length", "window", "sent"),
+    [
+        (200, 900, 1000, 100),
+        (100, 900, 1000, 100),
+        (200, 999, 1000, 1),
+        (200, 1000, 1000, 200),
+        (200, 1100, 1000, 200),
+        (200, 900, None, 200),
+        (None, 900, 1000, None),
+    ],
+    ids=["too many", "just enough", "room for one", "no room", "a prompt too long", "window unknown", "no limit"],
+)
+def test_case_h1_a_clamped_draw_asks_for_the_room_that_is_left_and_a_prompt_without_room_stays_as_it_is(
+    max_tokens: int | None, prompt_length: int, window: int | None, sent: int | None
+) -> None:
+    draw = drawn(Sampling(max_tokens=max_tokens))
+    assert clamped(draw, prompt_length, window) == msgspec.structs.replace(draw, max_tokens=sent)
 
 
 def test_each_choice_has_a_draw_of_its_own() -> None:

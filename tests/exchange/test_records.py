@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from turnstile.conversation import Call, Message, ReplyDelta, ReplyFinish, Role, Text, ToolMode, Usage
+from turnstile.conversation import Call, Message, ReplyDelta, ReplyFinish, Role, Sampling, Text, ToolMode, Usage
 from turnstile.engines.base import Capabilities
 from turnstile.exchange.checks import Verdict
 from turnstile.exchange.inflight import Flight
@@ -72,6 +72,27 @@ def test_a_prompt_without_its_parents_ids_keeps_the_whole_conversation() -> None
     )
     record = call_started(again, forest, Flight("d", "", "c1"), ENGINE, AT)
     assert (record.parent, record.covered_M, record.new_M) == (None, 0, (HI, HELLO, MORE))
+
+
+@pytest.mark.parametrize(
+    ("asked", "sent", "notes"),
+    [
+        (200, 100, (Note(NoteCode.MAX_TOKENS_CLAMPED, "prompt=3 max=200 sent=100"),)),
+        (200, 200, ()),
+        (None, None, ()),
+    ],
+)
+def test_fewer_tokens_than_the_client_asked_for_are_noted_with_their_numbers(
+    asked: int | None, sent: int | None, notes: tuple[Note, ...]
+) -> None:
+    first = planned(
+        Match(None, 0, (HI,), Root(RootReason.FIRST_CALL)),
+        Prompt(HEAD, None, NO_IDS, IdRun.of([1, 2, 3]), (), Root(RootReason.FIRST_CALL)),
+    )
+    call = msgspec.structs.replace(first.call, sampling=Sampling(max_tokens=asked))
+    clamped = msgspec.structs.replace(first, call=call, draw=Draw(max_tokens=sent))
+    record = call_started(clamped, Forest.of([RolloutOpened("r", 1, AT)]), Flight("d", "", "c0"), ENGINE, AT)
+    assert (record.notes, record.sampling.max_tokens, record.draw.max_tokens) == (notes, asked, sent)
 
 
 GENERATION = Generation(

@@ -25,7 +25,14 @@ from turnstile.exchange.rollouts import (
     key_hash,
 )
 from turnstile.generation import Draw, Finish, Head, LogprobsMode, Retention, Root
-from turnstile.journal import AnswerUndelivered, CallStarted, RolloutStatus, SampledChoice, TurnCommitted
+from turnstile.journal import (
+    AnswerUndelivered,
+    CallStarted,
+    RolloutStatus,
+    SampledChoice,
+    SuspectLogprobs,
+    TurnCommitted,
+)
 from turnstile.reasons import DiscardReason, FailReason, RootReason
 from turnstile.tokens import IdRun, LogprobRun, SegmentKind, tile
 
@@ -85,6 +92,16 @@ async def test_a_rollout_keeps_the_retention_policy_that_it_began_with(
     later = (await rollouts.get("r")).opened.retention
     other = (await rollouts.create(Opening("s"), agent_key="")).opened.retention
     assert (begun, later, other) == (Retention.TEMPLATE, Retention.TEMPLATE, Retention.TOOL_CYCLE)
+
+
+async def test_case_d3_a_rollout_keeps_the_policy_on_suspect_log_probabilities_that_it_began_with(
+    reopen: Callable[..., Rollouts],
+) -> None:
+    await reopen(Policies(suspect_logprobs=SuspectLogprobs.MASK)).create(Opening("r"), agent_key="")
+    rollouts = reopen()
+    later = (await rollouts.get("r")).opened.suspect_logprobs
+    other = (await rollouts.create(Opening("s"), agent_key="")).opened.suspect_logprobs
+    assert (later, other) == (SuspectLogprobs.MASK, SuspectLogprobs.MARK)
 
 
 async def test_only_its_own_key_opens_a_rollout(rollouts: Rollouts) -> None:

@@ -44,6 +44,20 @@ def test_an_error_inside_the_block_is_the_callers_own(
         raise ZeroDivisionError
 
 
+def test_what_becomes_of_max_tokens_and_of_suspect_log_probabilities_is_told_as_to_the_command(
+    wired: Callable[..., Any], tools_folder: Path, tmp_path: Path
+) -> None:
+    room = wired()
+    started = {"engine": f"http://127.0.0.1:{room.fake.port}", "tokenizer": tools_folder, "store": tmp_path / "store"}
+    body = {"model": "m", "max_tokens": 10**6, "messages": [{"role": "user", "content": "hi"}]}
+    with serve(**started, overflow="clamp", suspect_logprobs="mask") as client:
+        room.script("Hello.<|im_end|>")
+        client.post("/r/r/v1/chat/completions", body)
+        rollout = client.trajectory("r")
+    assert rollout.samplings[0].max_tokens == room.fake.context - rollout.sequences[0].prompt_length
+    assert rollout.extra["turnstile.suspect_logprobs"] == "mask"
+
+
 def test_quirks_of_ones_own_and_quirks_that_are_not_wanted_are_told_as_to_the_command(
     wired: Callable[..., Any], tools_folder: Path, tmp_path: Path
 ) -> None:

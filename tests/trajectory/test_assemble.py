@@ -2,13 +2,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 import pytest
 
 from turnstile.conversation import Message, Role, Text
 from turnstile.errors import StoreError
 from turnstile.generation import FinishedItem, Forked, LogprobsMode, NodeRef, Note
 from turnstile.history.forest import Forest
-from turnstile.journal import AnswerResumed, CallFailed, PartialChoice, RolloutStatus
+from turnstile.journal import AnswerResumed, CallFailed, PartialChoice, RolloutStatus, SuspectLogprobs
 from turnstile.reasons import FailReason, ForkReason, IncompleteReason, NoteCode
 from turnstile.tokens import IdRun, LogprobRun
 from turnstile.trajectory.assemble import assemble
@@ -339,6 +340,36 @@ def test_what_was_noticed_about_a_call_is_in_the_export(journal):
     journal.turn("a", ROOT, [30, 2], notes=noted)
     rollout = assemble(journal.forest())
     assert extra(rollout, "a")["notes"] == [{"code": "logprob_suspect:all_zero", "detail": "n=24"}]
+
+
+@pytest.mark.parametrize(
+    ("policy", "trained", "masked", "said"),
+    [(SuspectLogprobs.MARK, 4, {}, None), (SuspectLogprobs.MASK, 2, {"logprob_suspect": 2}, "mask")],
+)
+def test_case_d3_a_suspect_call_is_marked_or_masked_as_the_rollouts_policy_says(journal, policy, trained, masked, said):
+    journal.records[0] = msgspec.structs.replace(journal.records[0], suspect_logprobs=policy)
+    noted = (Note(NoteCode.LOGPROBS_ALL_ZERO, "n=24"),)
+    first = journal.turn("a", ROOT, [30, 2], logprobs=[0.0, 0.0], notes=noted)
+    journal.turn("b", [3, 50, 20], [60, 2], first)
+    journal.finish()
+    rollout = assemble(journal.forest())
+    assert counts(rollout) == (4, trained, masked, {})
+    assert [call.complete for call in rollout.calls] == [True, True]
+    assert rollout.sequences[0].logprobs.tolist() == [0.0, 0.0, -0.5, -1.5]
+    assert rollout.extra.get("turnstile.suspect_logprobs") == said
+    assert not [each for each in validate(rollout) if each.code.startswith("E")]
+
+
+def test_a_suspect_call_that_an_earlier_sequence_owns_is_masked_for_that_alone(journal):
+    journal.records[0] = msgspec.structs.replace(journal.records[0], suspect_logprobs=SuspectLogprobs.MASK)
+    noted = (Note(NoteCode.LOGPROBS_ALL_ZERO, "n=24"),)
+    first = journal.turn("a", ROOT, [30, 2], notes=noted)
+    journal.turn("b", [3, 50, 20], [60, 2], first)
+    journal.turn("c", [3, 51, 20], [70, 2], first, history=edited())
+    rollout = assemble(journal.forest())
+    masks = [[part.mask_reason for part, _ in each.sampled_segments()] for each in rollout.sequences]
+    assert masks == [["logprob_suspect", None], ["owned_by_other_sequence", None]]
+    assert counts(rollout) == (6, 4, {"logprob_suspect": 2}, {})
 
 
 def test_each_message_is_written_once_in_chat_form_and_sequences_point_at_it(journal):
