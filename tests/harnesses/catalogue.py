@@ -297,9 +297,9 @@ def _smol_hands(repository: Path) -> Hands:
     )
 
 
-OPENAI_AGENTS = _pip("openai-agents", "0.24.0", 120)
+OPENAI_AGENTS = _pip("openai-agents", "0.24.0", 84)
 CODEX = _npm("codex", "@openai/codex", "0.171.0", 424)
-PYDANTIC_AI = _pip("pydantic-ai", "2.62.0", 281)
+PYDANTIC_AI = _pip("pydantic-ai", "2.62.0", 122, "pydantic-ai-slim[openai,anthropic,google]")
 
 HARNESSES = (
     Harness(
@@ -385,7 +385,6 @@ HARNESSES = (
         _smol_hands,
         # It writes each call as a Python literal behind the text that was sampled: the model reads another history.
         forks=frozenset({"forked:assistant_edited"}),
-        survives=BEFORE_THE_FIRST_BYTE,
     ),
     *(
         Harness(

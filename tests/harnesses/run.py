@@ -27,7 +27,7 @@ from typing import Any
 from catalogue import HARNESSES, Harness, named
 from ending import end_on_signals, kill_descendants
 from engine import Trouble
-from install import is_installed
+from install import is_installed, why_not
 
 HERE = Path(__file__).parent
 FETCH = HERE.parent / "families" / "fetch.py"
@@ -182,7 +182,8 @@ def main() -> None:
     for each in chosen(options):
         if not is_installed(each.package):
             how = f"python tests/harnesses/install.py {each.name.split()[0]}"
-            show({"harness": each.name, "left_out": f"not installed: {how} (about {each.package.size_mb} MB)"}, options)
+            reason = f"{why_not(each.package)} ({how}: about {each.package.size_mb} MB)"
+            show({"harness": each.name, "left_out": reason}, options)
     runs = [
         (each, trouble)
         for each in chosen(options)
