@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from turnstile.conversation import Call, Ending, Message, Role, Text
+from turnstile.conversation import Call, Ending, Message, Role, Text, ToolSpec
 from turnstile.errors import CallerError
 from turnstile.templates.facts import Served, probe
 from turnstile.templates.render import Template
@@ -55,6 +55,23 @@ def test_a_message_that_cannot_be_left_open_is_refused_by_name(served: Callable[
     with pytest.raises(CallerError) as refused:
         rendered(model, USER, ANSWER, ending=Ending.CONTINUE)
     assert (refused.value.code, refused.value.param) == ("render_failed", "messages[1]")
+
+
+@pytest.mark.families
+@pytest.mark.parametrize("at", [0, 1, 4])
+def test_the_tool_on_which_the_template_breaks_is_named(served: Callable[[str], Served], at: int) -> None:
+    source = (
+        "{% for tool in tools or [] %}{{ tool.function.description ~ tool.function.description.strip() }}{% endfor %}"
+        "{% for m in messages %}{{ m.content }}{% endfor %}"
+    )
+    declared = [f'{{"function": {{"name": "f{each}", "description": "does"}}}}' for each in range(5)]
+    declared[at] = '{"function": {"name": "bare"}}'
+    tools = tuple(ToolSpec(f"f{each}", written) for each, written in enumerate(declared))
+    messages = (USER, ANSWER, USER)
+    with pytest.raises(CallerError) as refused:
+        whole(with_template(served("qwen3"), source), messages, Call("openai.chat", "m", messages, tools=tools), NOW)
+    assert (refused.value.code, refused.value.param) == ("render_failed", f"tools[{at}]")
+    assert refused.value.remedy.startswith("Declare that tool")
 
 
 @pytest.mark.families

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from datetime import datetime
 
 import msgspec
 
-from turnstile.conversation import Call, Ending, Message
+from turnstile.conversation import Call, Ending, Message, Role, Text
 from turnstile.errors import CallerError
 from turnstile.templates.render import GenerationPrompt, TemplateFailed
 from turnstile.templates.sentinel import left_open, markers_for, split_once, texts_of
 from turnstile.templates.served import Refusal, Scene, Served, render
 from turnstile.tokens import IdRun, Segment, SegmentKind, tile
+
+_PLAIN = (Message(role=Role.USER, parts=(Text("Hello"),)),)
+"""What every template can render."""
 
 
 class Whole(msgspec.Struct, frozen=True):
@@ -84,6 +88,13 @@ def _encoded(served: Served, text: str, opening: int) -> tuple[IdRun, int]:
 
 
 def _render_failed(served: Served, scene: Scene, messages: tuple[Message, ...], failure: TemplateFailed) -> CallerError:
+    if (tool := _tool_at_fault(served, scene, failure)) is not None:
+        return CallerError(
+            f"render_failed: {failure.problem} (at `tools[{tool}]`)",
+            "Declare that tool with all that the chat template reads of one, or leave it out; the rollout stays usable",
+            code="render_failed",
+            param=f"tools[{tool}]",
+        )
     at = _message_at_fault(served, scene, messages, failure)
     malformed = _malformed_call(messages[at]) if at is not None else ""
     where = failure.param if at is None else f"messages[{at}]{malformed}"
@@ -100,14 +111,20 @@ def _message_at_fault(
     served: Served, scene: Scene, messages: tuple[Message, ...], failure: TemplateFailed
 ) -> int | None:
     """The last message of the shortest beginning that fails in the same words; None if none does."""
-    low, high = 0, len(messages)
-    while low < high:
-        middle = (low + high) // 2
-        if _fails_alike(served, scene, messages[: middle + 1], failure):
-            high = middle
-        else:
-            low = middle + 1
-    return low if low < len(messages) else None
+    counts = range(1, len(messages) + 1)
+    shortest = bisect_left(counts, x=True, key=lambda count: _fails_alike(served, scene, messages[:count], failure))
+    return shortest if shortest < len(messages) else None
+
+
+def _tool_at_fault(served: Served, scene: Scene, failure: TemplateFailed) -> int | None:
+    """The last tool of the fewest with which any conversation fails in the same words; None if it is no tool."""
+
+    def fails(count: int) -> bool:
+        return _fails_alike(served, msgspec.structs.replace(scene, tools=scene.tools[:count]), _PLAIN, failure)
+
+    if not fails(len(scene.tools)) or fails(0):
+        return None
+    return bisect_left(range(1, len(scene.tools)), x=True, key=fails)
 
 
 def _fails_alike(served: Served, scene: Scene, messages: tuple[Message, ...], failure: TemplateFailed) -> bool:
