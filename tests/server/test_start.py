@@ -112,6 +112,19 @@ async def test_an_engine_that_cannot_say_how_it_tokenizes_is_told_at_start(setti
     assert any("was not checked" in notice for notice in (await running(settings)).notices)
 
 
+@pytest.mark.parametrize(("overflow", "context", "told"), [("clamp", 0, 1), ("clamp", 4096, 0), ("as_engine", 0, 0)])
+async def test_that_nothing_can_be_clamped_to_an_unknown_window_is_told_at_start(
+    wire_up: Callable[..., Any], tools_folder: Path, tmp_path: Path, overflow: str, context: int, told: int
+) -> None:
+    with wire_up(tools_folder, ["<|im_end|>"]) as room:
+        room.fake.context = context
+        engine = f"http://127.0.0.1:{room.fake.port}"
+        started = await running(
+            Settings(engine=engine, tokenizer=tools_folder, store=tmp_path, port=0, overflow=overflow)
+        )
+    assert [notice.startswith("--overflow clamp does nothing") for notice in started.notices].count(True) == told
+
+
 async def test_a_template_that_cannot_be_spliced_is_told_at_start(settings: Settings, tmp_path: Path) -> None:
     template = tmp_path / "t.jinja"
     template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}", encoding="utf-8")

@@ -19,7 +19,7 @@ import msgspec
 import uvicorn
 from starlette.applications import Starlette
 
-from turnstile.config import Settings
+from turnstile.config import Settings, choice_of
 from turnstile.engines import EMBEDDED, EmbeddedSettings, EngineKind, EngineServer, cache_home, connect, engine_url
 from turnstile.engines.smollm import Progress
 from turnstile.errors import CallerError
@@ -180,28 +180,30 @@ async def _assemble(
         threads, lambda: _ready(running_on, certificate, settings, local.plugin)
     )
     policy = Policy()
-    dice = random.SystemRandom()
     world = World(
         served=ready,
         answer_format=answer_format,
         engine=engine,
         now=_now,
         mint_call_id=_mint_call_id,
-        draw_seed=dice.randrange,
+        draw_seed=random.SystemRandom().randrange,
         policy_version=policy.version,
         off_loop=off_loop,
         certificate=certificate if isinstance(certificate, Certificate) else None,
         answered=watch.answered,
         quirks=local.quirks,
         accelerated=chosen,
-        overflow=Overflow(settings.overflow),
+        overflow=choice_of(Overflow, settings.overflow, "overflow"),
     )
     await shelf.put(journal, running_on, files, settings.answer_format)
-    policies = Policies(Retention(settings.retention), SuspectLogprobs(settings.suspect_logprobs))
-    rollouts = Rollouts(journal, reader, _now, policies)
+    rollouts = Rollouts(journal, reader, _now, _policies(settings))
     app = build_app(world, rollouts, Archive(reader, shelf, watch), policy, settings)
-    notices = (*_notices(settings, certificate, unchecked), *plugin_notices, *chosen.refused)
+    notices = (*_notices(settings, certificate, unchecked), *_without_window(world), *plugin_notices, *chosen.refused)
     return app, Running("", model, engine.capabilities.engine, notices, chosen), rollouts
+
+
+def _policies(settings: Settings) -> Policies:
+    return Policies(Retention(settings.retention), SuspectLogprobs(settings.suspect_logprobs))
 
 
 def _answer_format(settings: Settings, files: ModelFiles) -> formats.AnswerFormat:
@@ -233,7 +235,7 @@ def _with_literals(served: Served, settings: Settings) -> Served:
     if settings.literal_specials == LiteralSpecials.AS_TEXT:
         # The first use reads the vocabulary again, for a second or two: no request should wait for that.
         served.tokenizer.encode_as_text("")
-    return served.with_literals(LiteralSpecials(settings.literal_specials))
+    return served.with_literals(choice_of(LiteralSpecials, settings.literal_specials, "literal_specials"))
 
 
 def _notices(settings: Settings, certificate: Certificate | TooSlow, unchecked: str) -> tuple[str, ...]:
@@ -246,6 +248,12 @@ def _notices(settings: Settings, certificate: Certificate | TooSlow, unchecked: 
     if unchecked:
         notices.append(unchecked)
     return tuple(notices)
+
+
+def _without_window(world: World) -> tuple[str, ...]:
+    if world.overflow is Overflow.CLAMP and world.engine.capabilities.context_length is None:
+        return ("--overflow clamp does nothing: the engine does not say how long its window is",)
+    return ()
 
 
 async def _connect(settings: Settings, show: ShowProgress) -> EngineServer:
