@@ -33,7 +33,7 @@ sdks: ## tests of the official SDKs with their newest versions, in an environmen
 	$(SDKS)/bin/python -m pip list | grep -E '^(openai|anthropic|google-genai) '
 	$(SDKS)/bin/python -m pytest $(SDK_TESTS)
 
-harnesses: $(STAMP) ## real agent harnesses end to end, also with a failing engine (installs them once: 3.4 GB)
+harnesses: $(STAMP) ## real agent harnesses end to end, also with a failing engine (installs them once: 3.2 GB)
 	$(BIN)/python tests/harnesses/install.py
 	$(BIN)/python tests/harnesses/run.py --faults
 

@@ -64,6 +64,8 @@ class Harness:
     """By the repository."""
     model: str = MODEL
     """What the served model is called."""
+    has_tools: bool = True
+    """Whether its requests declare tools; calls without are then its own, for titles and the like."""
     auxiliary: int = 0
     """Calls that it makes for itself in a run."""
     limit_s: float = 240.0
@@ -297,9 +299,18 @@ def _smol_hands(repository: Path) -> Hands:
     )
 
 
+def _smol_code_hands(repository: Path) -> Hands:
+    return replace(
+        _smol_hands(repository),
+        main=re.compile(r"\A<\|im_start\|>system\nYou are an expert assistant who can solve any task using code"),
+        in_code=True,
+    )
+
+
 OPENAI_AGENTS = _pip("openai-agents", "0.24.0", 84)
 CODEX = _npm("codex", "@openai/codex", "0.171.0", 424)
 PYDANTIC_AI = _pip("pydantic-ai", "2.62.0", 122, "pydantic-ai-slim[openai,anthropic,google]")
+SMOLAGENTS = _pip("smolagents", "1.26.0", 142, "smolagents[openai]")
 
 HARNESSES = (
     Harness(
@@ -380,10 +391,19 @@ HARNESSES = (
     Harness(
         "smolagents 1.26.0",
         "chat",
-        _pip("smolagents", "1.26.0", 142, "smolagents[openai]"),
-        _agent("smol.py"),
+        SMOLAGENTS,
+        _agent("smol.py", "tools"),
         _smol_hands,
         # It writes each call as a Python literal behind the text that was sampled: the model reads another history.
+        forks=frozenset({"forked:assistant_edited"}),
+    ),
+    Harness(
+        "smolagents 1.26.0 code",
+        "chat",
+        SMOLAGENTS,
+        _agent("smol.py", "code"),
+        _smol_code_hands,
+        has_tools=False,
         forks=frozenset({"forked:assistant_edited"}),
     ),
     *(

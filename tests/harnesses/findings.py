@@ -78,7 +78,10 @@ class Findings:
         )
 
     def _is_main(self, call: CallInfo) -> bool:
-        return call.kind != "auxiliary" and self.rollout.heads[call.head].tools is not None
+        return call.kind != "auxiliary" and not self._lacks_tools(call)
+
+    def _lacks_tools(self, call: CallInfo) -> bool:
+        return self.harness.has_tools and self.rollout.heads[call.head].tools is None
 
     def _notes(self, call: CallInfo) -> list[str]:
         """Codes; of a quirk, its name."""
@@ -126,7 +129,7 @@ class Findings:
         if len(answered) - len(main) != self.harness.auxiliary:
             yield f"{len(answered) - len(main)} auxiliary calls, not {self.harness.auxiliary}"
         for call in answered:
-            if self.rollout.heads[call.head].tools is None and call.kind != "auxiliary":
+            if self._lacks_tools(call) and call.kind != "auxiliary":
                 yield f"{call.call_id} has no tools and is not marked auxiliary"
         failed = [call.call_id for call in self.rollout.calls if call.finish in BROKEN]
         if failed:

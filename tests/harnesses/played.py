@@ -53,6 +53,11 @@ class ToolUse:
     name: str
     arguments: dict[str, Any]
 
+    def as_code(self) -> str:
+        """The call as a line of Python."""
+        given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        return f"{self.name}({given})"
+
 
 @dataclass(frozen=True)
 class Hands:
@@ -71,6 +76,8 @@ class Hands:
     """The turn by how often it is found; beyond them, the last one."""
     main: re.Pattern[str] = re.compile(r"\A<\|im_start\|>system\n(?:(?!<\|im_end\|>).)*<tools>", re.DOTALL)
     """Found in the prompts of the task and in no other."""
+    in_code: bool = False
+    """Whether it is called by a block of Python, behind which the harness has the answer stopped."""
 
 
 THOUGHTS = {
@@ -114,7 +121,8 @@ class PlayedModel:
         thinks = not prompt.endswith("</think>\n\n")
         if turn is None:
             return written("The title says what is asked." if thinks else "", TITLE, ())
-        return written(THOUGHTS[turn], TEXTS[turn], self._calls(turn))
+        write = written_as_code if self._hands.in_code else written
+        return write(THOUGHTS[turn], TEXTS[turn], self._calls(turn))
 
     def _calls(self, turn: Turn) -> tuple[ToolUse, ...]:
         hands = self._hands
@@ -140,6 +148,12 @@ def written(thought: str, text: str, calls: tuple[ToolUse, ...]) -> str:
         f"<tool_call>\n{json.dumps({'name': call.name, 'arguments': call.arguments})}\n</tool_call>" for call in calls
     ]
     return thinking + "\n".join([*([text] if text else []), *called]) + "<|im_end|>"
+
+
+def written_as_code(thought: str, text: str, calls: tuple[ToolUse, ...]) -> str:
+    """An answer that calls tools by Python in `<code>`, printing what each says; the harness has it stopped there."""
+    block = "\n".join(f"print({call.as_code()})" for call in calls)
+    return f"<think>\n{thought}\n</think>\n\n{text}\n<code>\n{block}\n</code>"
 
 
 def pieces(answer: str) -> list[str]:

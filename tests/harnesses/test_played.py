@@ -61,6 +61,14 @@ def test_an_answer_is_written_as_qwen_writes_it(model: Any) -> None:
     )
 
 
+def test_an_answer_in_code_ends_where_its_harness_has_it_stopped(played: Any) -> None:
+    call = played.ToolUse("shell", {"command": "echo 'a'"})
+    assert played.written_as_code("Look.", "First.", (call, call)) == (
+        "<think>\nLook.\n</think>\n\nFirst.\n<code>\n"
+        """print(shell(command="echo 'a'"))\nprint(shell(command="echo 'a'"))\n</code>"""
+    )
+
+
 @pytest.mark.families
 def test_no_answer_has_the_ids_that_a_tokenizer_would_choose_for_its_text(
     played: Any, model: Any, family: Callable[[str], Path], tokenizers_of: Callable[[Path], Tokenizer]

@@ -1,11 +1,11 @@
-"""The task by smolagents' ToolCallingAgent: `smol.py BASE_URL KEY MODEL TASK`. Runs in the library's environment."""
+"""The task by smolagents: `smol.py tools|code BASE_URL KEY MODEL TASK`. Runs in the library's environment."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-from smolagents import OpenAIServerModel, ToolCallingAgent, tool
+from smolagents import CodeAgent, OpenAIServerModel, ToolCallingAgent, tool
 
 
 @tool
@@ -19,8 +19,8 @@ def shell(command: str) -> str:
     return f"{done.stdout}{done.stderr}"
 
 
-base_url, key, model, task = sys.argv[1:]
-agent = ToolCallingAgent(
+kind, base_url, key, model, task = sys.argv[1:]
+agent = (CodeAgent if kind == "code" else ToolCallingAgent)(
     tools=[shell], model=OpenAIServerModel(model_id=model, api_base=f"{base_url}/v1", api_key=key), max_steps=8
 )
 print(agent.run(task))
