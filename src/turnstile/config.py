@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
+
+from turnstile.errors import CallerError
+
+Choice = TypeVar("Choice", bound=enum.StrEnum)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,3 +65,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """File of own entries for the table of harnesses' habits; TOML, or JSON if its name ends so."""
     no_quirks: tuple[str, ...] = ()
     """Names of habits that are not acted on."""
+
+
+def choice_of(kind: type[Choice], value: str, setting: str) -> Choice:
+    """The member of an enumeration that a setting's value names.
+
+    Raises: CallerError that names the setting and the values that it takes.
+    """
+    if value not in {member.value for member in kind}:
+        remedy = f"Give one of {', '.join(member.value for member in kind)}"
+        raise CallerError(f"`{setting}` is `{value[:80]}`", remedy, code="invalid_value", param=setting)
+    return kind(value)

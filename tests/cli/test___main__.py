@@ -28,7 +28,11 @@ def test_without_a_command_the_commands_are_listed() -> None:
         (["drift", __file__], 2, "--tokenizer"),
         (["serve", "--engine", "http://127.0.0.1:9", "--store", "STORE", "--host", "0.0.0.0"], 2, "--admin-key"),
         (["serve", "--engine", "http://127.0.0.1:9", "--store", "STORE"], 2, "--tokenizer"),
-        (["serve", "--engine", "http://127.0.0.1:9", "--store", "STORE", "--tokenizer", "MODEL"], 1, "127.0.0.1:9"),
+        (
+            ["serve", "--engine", "http://127.0.0.1:9", "--store", "STORE", "--tokenizer", "MODEL", "--port", "0"],
+            1,
+            "127.0.0.1:9",
+        ),
         (["serve", "--engine", "embeded", "--store", "STORE"], 2, "`embedded`"),
         (["serve", "--store", "STORE"], 2, "--engine"),
     ],

@@ -77,3 +77,14 @@ def test_quirks_of_ones_own_and_quirks_that_are_not_wanted_are_told_as_to_the_co
     assert (summary["kinds"], summary["quirks"]) == ({"auxiliary:probe": 1, "turn": 1}, {"probe": 1})
     with pytest.raises(CallerError, match="billing"), serve(**started, no_quirks=["billing"]):
         pass
+
+
+@pytest.mark.parametrize("setting", ["retention", "literal_specials", "overflow", "suspect_logprobs"])
+def test_a_word_that_a_setting_does_not_know_is_named_with_those_that_it_does(
+    wired: Callable[..., Any], tools_folder: Path, tmp_path: Path, setting: str
+) -> None:
+    engine = f"http://127.0.0.1:{wired().fake.port}"
+    started: Any = {"engine": engine, "store": tmp_path, "tokenizer": tools_folder, setting: "keep"}
+    with pytest.raises(CallerError, match=f"`{setting}` is `keep`") as refused, serve(**started):
+        pass
+    assert refused.value.remedy.startswith("Give one of ")

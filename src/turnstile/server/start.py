@@ -203,7 +203,10 @@ async def _assemble(
 
 
 def _policies(settings: Settings) -> Policies:
-    return Policies(Retention(settings.retention), SuspectLogprobs(settings.suspect_logprobs))
+    return Policies(
+        choice_of(Retention, settings.retention, "retention"),
+        choice_of(SuspectLogprobs, settings.suspect_logprobs, "suspect_logprobs"),
+    )
 
 
 def _answer_format(settings: Settings, files: ModelFiles) -> formats.AnswerFormat:
