@@ -78,6 +78,13 @@ def test_a_base_url_with_one_v1_too_many_is_told_of_it(room: Any) -> None:
     )
 
 
+def test_a_path_with_a_slash_too_many_is_not_found_and_sends_nobody_elsewhere(room: Any) -> None:
+    answer = room.http.request(
+        "POST", room.client.url + "/r/slash/v1/chat/completions/", headers={"host": "elsewhere.example"}
+    )
+    assert (answer.status_code, answer.headers.get("location")) == (404, None)
+
+
 def test_what_else_google_does_with_models_is_refused_in_googles_shape(room: Any) -> None:
     answer = ask(room, "POST", "/r/x/v1beta/models/m:embedContent")
     error = answer.json()["error"]

@@ -210,7 +210,10 @@ def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy
         405: _no_route,
         Exception: _broken,
     }
-    return Starlette(routes=routes, lifespan=lifespan, exception_handlers=refusals)
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=refusals)
+    # A redirect would name a host that the client made up, and no SDK sends its key and body there again.
+    app.router.redirect_slashes = False
+    return app
 
 
 def _operator_routes(operators: Operators) -> list[Route]:
