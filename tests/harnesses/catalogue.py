@@ -294,7 +294,8 @@ def _smol_hands(repository: Path) -> Hands:
     return replace(
         hands,
         done=lambda: ToolUse("final_answer", {"answer": "`add` adds now."}),
-        result=re.compile(r"<\|im_start\|>assistant\n(?!\Z)"),
+        # Whole answers: of one that is fetched in pieces, the beginning stands in the prompt.
+        result=re.compile(r"<\|im_start\|>assistant\n(?:(?!<\|im_end\|>).)*<\|im_end\|>", re.DOTALL),
         turns=BY_ANSWERS,
     )
 

@@ -152,7 +152,7 @@ def written(thought: str, text: str, calls: tuple[ToolUse, ...]) -> str:
 
 def written_as_code(thought: str, text: str, calls: tuple[ToolUse, ...]) -> str:
     """An answer that calls tools by Python in `<code>`, printing what each says; the harness has it stopped there."""
-    block = "\n".join(f"print({call.as_code()})" for call in calls)
+    block = "\n".join(f"# What it says is printed, so that I can read it.\nprint({call.as_code()})" for call in calls)
     return f"<think>\n{thought}\n</think>\n\n{text}\n<code>\n{block}\n</code>"
 
 

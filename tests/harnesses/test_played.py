@@ -63,9 +63,9 @@ def test_an_answer_is_written_as_qwen_writes_it(model: Any) -> None:
 
 def test_an_answer_in_code_ends_where_its_harness_has_it_stopped(played: Any) -> None:
     call = played.ToolUse("shell", {"command": "echo 'a'"})
+    line = """# What it says is printed, so that I can read it.\nprint(shell(command="echo 'a'"))\n"""
     assert played.written_as_code("Look.", "First.", (call, call)) == (
-        "<think>\nLook.\n</think>\n\nFirst.\n<code>\n"
-        """print(shell(command="echo 'a'"))\nprint(shell(command="echo 'a'"))\n</code>"""
+        f"<think>\nLook.\n</think>\n\nFirst.\n<code>\n{line}{line}</code>"
     )
 
 
