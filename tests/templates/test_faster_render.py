@@ -38,7 +38,10 @@ def test_the_package_is_found_where_it_is_installed() -> None:
 def test_a_template_that_is_not_known_is_not_run() -> None:
     template = Template("{% for i in range(9) %}{% endfor %}", {})
     assert template.sha256 not in KNOWN_TEMPLATES
-    assert fast_renderer(template) == "minijinja renders only published templates that were compared, and this is none of them"
+    assert (
+        fast_renderer(template)
+        == "minijinja renders only published templates that were compared, and this is none of them"
+    )
 
 
 def test_text_keys_and_letters_of_a_call_are_written_as_by_the_reference(qwen3: Template) -> None:
