@@ -40,7 +40,7 @@ def ask(client: Client, rollout_id: str, questions: tuple[str, ...]) -> dict[str
             asked: dict[str, Any] = {
                 "temperature": 0.9,
                 "seed": 10 * int(rollout_id[1:]) + at,
-                "max_tokens": 32,
+                "max_tokens": 64,
                 "n": 1 + at // 2,
             }
             answer = agent.chat.completions.create(model="smol", messages=messages, **asked)
@@ -60,7 +60,7 @@ def recorded(start: Callable[..., Client], tmp_path_factory: pytest.TempPathFact
     client = start(store=store)
     summaries = [ask(client, f"r{at}", each) for at, each in enumerate(QUESTIONS)]
     # Another machine rounds otherwise and samples otherwise: there the same seeds may need some rollouts more.
-    while not any(each["drift"]["calls_differing"] for each in summaries) and len(summaries) < MOST:
+    while not any("retokenization" in each["drift"]["calls_by_kind"] for each in summaries) and len(summaries) < MOST:
         summaries.append(ask(client, f"r{len(summaries)}", QUESTIONS[len(summaries) % len(QUESTIONS)]))
     return Recorded(store, client, summaries)
 
@@ -93,8 +93,8 @@ def test_a_recorded_run_at_temperature_09_has_real_retokenization_drift(recorded
     )
     assert figures["wrong_by_kind"]["retokenization"] > 0
     assert 0 < figures["prompt_wrong"] < figures["prompt_sampled"]
-    (kind, found), *_ = sorted(figures["calls_by_kind"].items(), key=lambda pair: -pair[1])
-    assert (kind, found) == ("retokenization", figures["calls_differing"])
+    assert figures["calls_by_kind"]["retokenization"] > 0
+    assert sum(figures["calls_by_kind"].values()) == figures["calls_differing"]
 
 
 def test_every_number_of_the_report_is_that_of_an_independent_recount(
@@ -103,6 +103,7 @@ def test_every_number_of_the_report_is_that_of_an_independent_recount(
     reports = drift(recorded)
     for report in reports:
         assert (report.pop("attempt"), report.pop("group_id")) == (1, f"g{int(report['rollout_id'][1:]) % 2}")
+        assert report.pop("problem") == ""
         for found in report["differences"]:
             assert (found.pop("held_ids") and found.pop("rendered_ids")) or found["kind"] != "retokenization"
         for call in report["by_call"]:

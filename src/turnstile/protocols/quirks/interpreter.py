@@ -83,12 +83,14 @@ def _without_line(call: Call, removal: RemoveSystemLine) -> Call:
         return call
     kept: list[Text] = []
     found = False
-    for at, part in enumerate(first.parts):
+    is_beginning = True
+    for part in first.parts:
         if not isinstance(part, Text):
             return call
-        text = _rest(part.text, removal) if at == 0 or removal.place is Place.ANY_LINE else part.text
+        text = _rest(part.text, removal) if is_beginning or removal.place is Place.ANY_LINE else part.text
         found |= text is not part.text
         kept += [Text(text)] if text or text is part.text else []
+        is_beginning &= not part.text
     if not found:
         return call
     return _with_first(call, msgspec.structs.replace(first, parts=tuple(kept)))
