@@ -36,6 +36,7 @@ from turnstile.protocols.chat_request import (
     WireToolChoice,
     read_request,
 )
+from turnstile.protocols.declaration import offered_name
 from turnstile.protocols.headers import retry_mark
 from turnstile.protocols.json_body import json_text, read_json, snippet, wrong_value
 from turnstile.protocols.template_arguments import template_arguments
@@ -135,7 +136,7 @@ def _tool_choice(wire: ChatRequest, tools: tuple[ToolSpec, ...]) -> ToolChoice:
             problem = "`tool_choice` is `required`, but there are no tools"
             raise CallerError(problem, "Send `tools`, or leave it out", code="invalid_value", param=param)
         case WireName(name=name) | WireToolChoice(type="function", function=WireName(name=name)):
-            return _named(name, tools, param)
+            return NamedTool(offered_name(name, {tool.name for tool in tools}, param))
         case WireToolChoice(type="function"):
             raise wrong_value(f"{param}.function", "an object with a name")
         case WireToolChoice(type=kind):
@@ -144,13 +145,6 @@ def _tool_choice(wire: ChatRequest, tools: tuple[ToolSpec, ...]) -> ToolChoice:
             raise CallerError(problem, remedy, code="unsupported_parameter", param=param)
         case str(word):
             raise wrong_value(param, "auto, none, required or one function's name", f'"{word}"')
-
-
-def _named(name: str, tools: tuple[ToolSpec, ...], param: str) -> NamedTool:
-    if name not in {tool.name for tool in tools}:
-        problem = f"`{param}` names `{snippet(name)}`, which is not among the tools"
-        raise CallerError(problem, "Name one of the tools of the request", code="invalid_value", param=param)
-    return NamedTool(name)
 
 
 def _output(form: WireResponseFormat | None) -> OutputForm:

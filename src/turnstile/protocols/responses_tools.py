@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from turnstile.conversation import JsonText, NamedTool, ToolChoice, ToolMode, ToolSpec
+from turnstile.conversation import NamedTool, ToolChoice, ToolMode, ToolSpec
 from turnstile.errors import CallerError
+from turnstile.protocols.declaration import NO_PARAMETERS, Function, declared, offered_name
 from turnstile.protocols.json_body import fields_of, json_text, read_json, snippet, wrong_value
 from turnstile.protocols.responses_request import WireChosenTool, WireTool, WireToolChoice, WireToolFormat
 
 CUSTOM_INPUT = "input"
 """The one argument of the function that stands for a custom tool."""
-_CUSTOM_PARAMETERS = (
+_CUSTOM_PARAMETERS = msgspec.Raw(
     f'{{"type":"object","properties":{{"{CUSTOM_INPUT}":{{"type":"string"}}}},'
-    f'"required":["{CUSTOM_INPUT}"],"additionalProperties":false}}'
+    f'"required":["{CUSTOM_INPUT}"],"additionalProperties":false}}'.encode()
 )
 _NAMESPACE_JOINT = "__"
 
@@ -99,13 +100,18 @@ def _tool(tool: WireTool, raw: msgspec.Raw, path: str, namespace: str) -> tuple[
     match tool.type:
         case "function":
             name = _name(tool, path)
-            parameters = fields_of(raw).get("parameters", msgspec.Raw(b"null"))
-            spec = _spec(rendered_name(name, namespace), tool.description or "", json_text(parameters), tool.strict)
-            return spec, HandedOut(name, namespace)
+            parameters = fields_of(raw).get("parameters", NO_PARAMETERS)
+            function = Function(
+                rendered_name(name, namespace),
+                tool.description or None,
+                NO_PARAMETERS if json_text(parameters) == "null" else parameters,
+                tool.strict or None,
+            )
+            return declared(function), HandedOut(name, namespace)
         case "custom":
             name = _name(tool, path)
-            spec = _spec(rendered_name(name, namespace), _custom_description(tool), _CUSTOM_PARAMETERS, None)
-            return spec, HandedOut(name, namespace, is_custom=True)
+            function = Function(rendered_name(name, namespace), _custom_description(tool) or None, _CUSTOM_PARAMETERS)
+            return declared(function), HandedOut(name, namespace, is_custom=True)
         case kind:
             raise CallerError(
                 f"`{path}`: the tool `{snippet(kind)}` is OpenAI's own and cannot be served here",
@@ -119,21 +125,6 @@ def _name(tool: WireTool, path: str) -> str:
     if not tool.name:
         raise wrong_value(f"{path}.name", "a string of length at least 1", "" if tool.name is None else '""')
     return tool.name
-
-
-def _spec(name: str, description: str, parameters: JsonText, strict: bool | None) -> ToolSpec:  # noqa: FBT001 - JSON's own
-    members = [f'"name":{_quoted(name)}']
-    if description:
-        members.append(f'"description":{_quoted(description)}')
-    if parameters != "null":
-        members.append(f'"parameters":{parameters}')
-    if strict:
-        members.append('"strict":true')
-    return ToolSpec(name, f'{{"type":"function","function":{{{",".join(members)}}}}}')
-
-
-def _quoted(text: str) -> JsonText:
-    return msgspec.json.encode(text).decode()
 
 
 def _custom_description(tool: WireTool) -> str:
@@ -158,7 +149,8 @@ def choose(asked: str | WireToolChoice | None, tools: Tools) -> tuple[ToolChoice
         case "required":
             return _required(tools.specs), tools.specs
         case WireToolChoice(type="function" | "custom", name=str(name), namespace=namespace):
-            return NamedTool(_known(rendered_name(name, namespace), tools, "tool_choice.name")), tools.specs
+            chosen = offered_name(rendered_name(name, namespace), tools.handed_out, "tool_choice.name")
+            return NamedTool(chosen), tools.specs
         case WireToolChoice(type="function" | "custom"):
             raise wrong_value("tool_choice.name", "a tool's name")
         case WireToolChoice(type="allowed_tools", mode=mode, tools=allowed):
@@ -186,7 +178,7 @@ def _allowed(
         path = f"tool_choice.tools[{at}]"
         if chosen.type not in {"function", "custom"} or not chosen.name:
             raise wrong_value(path, "a function or custom tool with its name", f'"{chosen.type}"')
-        names.add(_known(rendered_name(chosen.name, chosen.namespace), tools, path))
+        names.add(offered_name(rendered_name(chosen.name, chosen.namespace), tools.handed_out, path))
     specs = tuple(spec for spec in tools.specs if spec.name in names)
     match mode:
         case None | "auto":
@@ -195,10 +187,3 @@ def _allowed(
             return _required(specs), specs
         case word:
             raise wrong_value("tool_choice.mode", "auto or required", f'"{word}"')
-
-
-def _known(name: str, tools: Tools, path: str) -> str:
-    if name not in tools.handed_out:
-        problem = f"`{path}` names `{snippet(name)}`, which is not among the tools"
-        raise CallerError(problem, "Name one of the tools of the request", code="invalid_value", param=path)
-    return name
