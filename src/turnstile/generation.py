@@ -8,9 +8,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from turnstile.conversation import JsonText, Message, Past, TokenLogprob, Usage
+from turnstile.conversation import JsonText, Media, Message, Past, TokenLogprob, Usage
+from turnstile.expansion import ExpandedIds
 from turnstile.reasons import ForkReason, NoteCode, RerenderReason, RootReason
-from turnstile.tokens import IdRun, LogprobRun, Segment
+from turnstile.tokens import IdRun, LogprobRun, PolicySpan, Segment
 
 _LISTED = 3
 
@@ -236,6 +237,10 @@ class Prompt(msgspec.Struct, frozen=True):
     notes: tuple[Note, ...] = ()
     replayed: tuple[NodeRef, ...] = ()
     """Which completion each `replayed` segment of added_segments was drawn by, in order."""
+    media: tuple[Media, ...] = ()
+    """The image of each placeholder in the ids, in order, bytes included; one that is shown twice is there twice."""
+    placeholder_id: int | None = None
+    """The id that stands for an image; None if the model is shown none."""
 
     @property
     def ids_T(self) -> IdRun:
@@ -385,3 +390,7 @@ class Generation(msgspec.Struct, frozen=True):
     policy_version: int | None = None
     """The weight version that sampled all of it; None: the engine did not say."""
     notes: tuple[Note, ...] = ()
+    policy_spans: tuple[PolicySpan, ...] = ()
+    """Which weights sampled which of the ids, in the engine's own words; tiles them. Empty: it did not say."""
+    expanded: ExpandedIds | None = None
+    """The prompt as it was run, images in place of their placeholders; None: it has none, or the engine cannot say."""

@@ -221,6 +221,15 @@ class LogprobRun:
         return out
 
 
+class PolicySpan(msgspec.Struct, frozen=True, array_like=True):
+    """Ids [start_S, end_S) of a completion that one version of the weights sampled."""
+
+    label: str
+    """What the engine calls that version."""
+    start_S: int
+    end_S: int
+
+
 class SegmentKind(enum.StrEnum):
     """Who put a token where it stands."""
 
