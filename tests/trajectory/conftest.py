@@ -11,9 +11,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import strategies as st
 
-from turnstile.conversation import Message, ReplyFinish, Role, Sampling, Text, Usage
-from turnstile.generation import BridgeKind, Draw, Finish, Head, History, LogprobsMode, NodeRef, Root, Spliced
+from turnstile.conversation import CallKind, Message, ReplyFinish, Role, Sampling, Text, Usage
+from turnstile.generation import (
+    BridgeKind,
+    Draw,
+    Finish,
+    Forked,
+    Head,
+    History,
+    LogprobsMode,
+    NodeRef,
+    Rerendered,
+    Root,
+    Spliced,
+)
 from turnstile.history.forest import Forest
 from turnstile.journal import (
     AnswerUndelivered,
@@ -27,9 +40,11 @@ from turnstile.journal import (
     SampledChoice,
     TurnCommitted,
 )
-from turnstile.reasons import DiscardReason, FailReason, RootReason
+from turnstile.reasons import DiscardReason, FailReason, ForkReason, IncompleteReason, RerenderReason, RootReason
 from turnstile.tokens import IdRun, LogprobRun, SegmentKind, tile
+from turnstile.trajectory.assemble import assemble
 from turnstile.trajectory.format import decode_line
+from turnstile.trajectory.shapes import Rollout
 from turnstile.trajectory.validate import validate
 
 ROOT = [1, 10, 11, 2, 3, 1, 20]
@@ -345,8 +360,8 @@ class Journal:
             usage=given.pop("usage", Usage(len(self.runs[NodeRef(name, -1)]), len(ids))),
             logprobs_mode=LogprobsMode.RAW,
             logprobs_temperature=1.0,
-            policy_min=7,
-            policy_max=7,
+            policy_min=given.pop("policy_min", 7),
+            policy_max=given.pop("policy_max", 7),
             **given,
         )
 
@@ -407,3 +422,133 @@ def journal() -> Journal:
 def new_journal() -> Callable[[], Journal]:
     """Makes open rollouts, for tests that need one an example."""
     return Journal
+
+
+_TOKENS = st.integers(3, 12)
+_ADDED = st.lists(_TOKENS, min_size=1, max_size=5)
+_FORKS = [
+    Forked(ForkReason.MESSAGE_EDITED, message_index=0, was="a", now="b"),
+    Forked(ForkReason.REWOUND),
+    Forked(ForkReason.MEDIA_CHANGED),
+    Rerendered(RerenderReason.CLOSING_MISMATCH, "x"),
+]
+_ODD = [
+    {},
+    {},
+    {},
+    {"logprobs_S": None},
+    {"incomplete": (IncompleteReason.UPSTREAM_TRUNCATED,)},
+    {"finish": Finish.ABORT},
+    {"policy_min": 6, "policy_max": 8},
+    {"policy_min": None, "policy_max": None},
+]
+_AGENTS = ["", "", "", "searcher"]
+
+
+@st.composite
+def _completions(draw: Any) -> Any:
+    """Ids, their log-probabilities, and what else is odd about them."""
+    ids = draw(st.lists(_TOKENS, max_size=4)) + draw(st.sampled_from([[], [2]]))
+    known = st.floats(-20, 0, width=32) | st.none()
+    odd = draw(st.sampled_from(_ODD))
+    return ids, draw(st.lists(known, min_size=len(ids), max_size=len(ids))), odd
+
+
+def _continue_or_fork(data: Any, journal: Journal, name: str, refs: list[NodeRef]) -> None:
+    """Start a call that continues, cuts, forks with some answers put back, or begins anew."""
+    parent = data.draw(st.none() | st.sampled_from(refs), label="parent") if refs else None
+    cut = data.draw(st.sampled_from([0, 0, 1]), label="cut") if parent and len(journal.runs[parent]) > 1 else 0
+    fork = data.draw(st.none() | st.sampled_from(_FORKS), label="fork") if refs else None
+    known = [ref for ref in refs if len(journal.sampled[ref]) > 1] if fork else []
+    replayed = data.draw(st.lists(st.sampled_from(known), max_size=3), label="replayed") if known else []
+    history = Forked(ForkReason.STOP_MISMATCH) if cut else fork
+    kind = data.draw(st.sampled_from([CallKind.TURN] * 5 + [CallKind.AUXILIARY]), label="kind")
+    journal.start(
+        name,
+        data.draw(_ADDED, label="added"),
+        parent,
+        cut,
+        history,
+        replayed=replayed,
+        lost=data.draw(st.sampled_from([0, 1]), label="lost"),
+        agent_name=data.draw(st.sampled_from(_AGENTS), label="agent"),
+        kind=kind,
+        purpose="title" if kind is CallKind.AUXILIARY else "",
+    )
+
+
+def _answer(data: Any, journal: Journal, name: str) -> list[NodeRef]:
+    """What came of a call that was started."""
+    outcome = data.draw(st.sampled_from(["turn", "turn", "turn", "choices", "fail", "open"]), label="outcome")
+    if outcome == "fail":
+        journal.fail(name, data.draw(st.sampled_from(FailReason)), data.draw(st.lists(_TOKENS, max_size=3)))
+        return []
+    if outcome == "open":
+        return []
+    count = 3 if outcome == "choices" else 1
+    drawn = [data.draw(_completions(), label="completion") for _ in range(count)]
+    made = [
+        journal.choice(name, ids, logprobs, number=number, **odd) for number, (ids, logprobs, odd) in enumerate(drawn)
+    ]
+    found = journal.commit(name, *made)
+    if data.draw(st.sampled_from([False, False, True]), label="undelivered"):
+        journal.undelivered(name)
+        if data.draw(st.booleans(), label="joined"):
+            journal.joined(name)
+    return found
+
+
+def _compact(data: Any, journal: Journal, name: str, refs: list[NodeRef]) -> list[NodeRef]:
+    """A harness sums its history up, and may begin anew with the summary."""
+    parent = data.draw(st.sampled_from(refs), label="compacted")
+    journal.start(name, data.draw(_ADDED), parent, kind=CallKind.AUXILIARY, purpose="compaction")
+    ids, logprobs, odd = data.draw(_completions(), label="summary")
+    journal.commit(name, journal.choice(name, ids, logprobs, **odd))
+    said = data.draw(st.sampled_from([f"Go on from: {name} {ids}", "Go on."]), label="new root")
+    anew = (Message(Role.USER, (Text(said),)),)
+    journal.start(f"{name}+", data.draw(_ADDED), history=Root(RootReason.NEW_CONVERSATION), new_M=anew)
+    return _answer(data, journal, f"{name}+")
+
+
+def _slide(data: Any, journal: Journal, name: str, refs: list[NodeRef]) -> list[NodeRef]:
+    """A window of screenshots slides: each step forks and puts all earlier answers back."""
+    steps: list[NodeRef] = []
+    for at in range(data.draw(st.integers(1, 3), label="window")):
+        step = f"{name}w{at}"
+        moved = Forked(ForkReason.MEDIA_CHANGED, message_index=0) if refs or steps else None
+        journal.start(step, data.draw(_ADDED), history=moved, replayed=[ref for ref in steps if journal.sampled[ref]])
+        steps += _answer(data, journal, step)
+    return steps
+
+
+def _grow(data: Any, journal: Journal) -> Forest:
+    refs: list[NodeRef] = []
+    for number in range(data.draw(st.integers(0, 6), label="calls")):
+        name = f"c{number}"
+        happened = data.draw(st.sampled_from(["call"] * 6 + ["compaction", "window"]), label="happened")
+        if happened == "compaction" and refs:
+            refs += _compact(data, journal, name, refs)
+        elif happened == "window":
+            refs += _slide(data, journal, name, refs)
+        else:
+            _continue_or_fork(data, journal, name, refs)
+            refs += _answer(data, journal, name)
+    if data.draw(st.booleans(), label="finished"):
+        journal.finish(data.draw(st.none() | st.floats(-1, 1)), data.draw(st.sampled_from([*RolloutStatus][1:])))
+    return journal.forest()
+
+
+@pytest.fixture
+def any_forest() -> Callable[[Any], Forest]:
+    """Grows any forest from hypothesis' `data`.
+
+    Rewinds, edits, several choices, sub-agents, failed and open calls, compaction, a sliding window of screenshots,
+    answers that nobody took, odd numbers.
+    """
+    return lambda data: _grow(data, Journal())
+
+
+@pytest.fixture
+def any_rollout(any_forest: Callable[[Any], Forest]) -> Callable[[Any], Rollout]:
+    """The trajectory of any forest."""
+    return lambda data: assemble(any_forest(data))
