@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import json
-import struct
 
 import msgspec
-from hypothesis import given
-from hypothesis import strategies as st
 
 from turnstile.tokens import LogprobRun
+from turnstile.trajectory.float32 import Float32Run
 from turnstile.trajectory.format import decode_line
-from turnstile.trajectory.shapes import Float32Run, shortest_float32
 
 
 def sequences(example):
@@ -49,14 +46,3 @@ def test_a_sequence_without_sampled_tokens_has_empty_dense_forms_of_its_length(e
     first = msgspec.structs.replace(sequences(example)[0], segments=(), logprobs=LogprobRun())
     assert first.loss_mask_T().tolist() == [0] * 22
     assert first.logprobs_T(0.0).tolist() == [0.0] * 22
-
-
-@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_a_float32_has_one_decimal_form_whatever_it_was_read_from(value):
-    short = shortest_float32(value)
-    assert struct.pack("<f", short) == struct.pack("<f", value)
-    assert shortest_float32(short) == short
-
-
-def test_a_temperature_reads_as_people_write_it():
-    assert shortest_float32(struct.unpack("<f", struct.pack("<f", 0.7))[0]) == 0.7

@@ -7,17 +7,16 @@ for the same reason; `validate` checks them against the lists here.
 
 from __future__ import annotations
 
-import math
-import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Annotated, TypeAlias, TypeVar, final
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from turnstile.tokens import IdRun, LogprobRun, SegmentKind
+from turnstile.trajectory.float32 import Float32Run, shortest_float32
 
 FORMAT = "turnstile.rollout"
 FORMAT_VERSION = "1.0"
@@ -27,8 +26,6 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Whole: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 JsonObject: TypeAlias = dict[str, object]
 
-_NumberT = TypeVar("_NumberT", int, float)
-
 STATUSES = frozenset({"running", "completed", "truncated", "failed", "aborted"})
 HISTORIES = frozenset({"root", "spliced", "forked", "rerendered"})
 CALL_KINDS = frozenset({"agent", "auxiliary", "discarded"})
@@ -37,71 +34,11 @@ LOGPROBS_MODES = frozenset({"raw", "temperature", "processed", "unknown", "none"
 SEGMENT_KINDS = frozenset(kind.value for kind in SegmentKind)
 
 
-def shortest_float32(value: float) -> float:
-    """The value with the fewest decimal digits that is the same float32 as `value`.
-
-    One float32 has one such value, whether it was read from decimal text or from a float32 column.
-    Raises: ValueError if it is finite and lies outside float32.
-    """
-    if not math.isfinite(value):
-        return value
-    if value == int(value) and abs(value) < 2**24:
-        return float(value)
-    try:
-        packed = struct.pack("<f", value)
-    except OverflowError as error:
-        raise ValueError(f"{value} is no float32") from error
-    exact: float = struct.unpack("<f", packed)[0]
-    for digits in range(6, 9):
-        short = float(f"{exact:.{digits}g}")
-        if struct.pack("<f", short) == packed:
-            return short
-    return float(f"{exact:.9g}")
-
-
 def _snap(part: msgspec.Struct, names: Iterable[str]) -> None:
     for name in names:
         value: float | None = getattr(part, name)
         if value is not None:
             msgspec.structs.force_setattr(part, name, shortest_float32(value))
-
-
-@final
-class Float32Run:
-    """An immutable run of finite float32 values, kept as little-endian bytes."""
-
-    __slots__ = ("packed",)
-
-    def __init__(self, packed: bytes = b"") -> None:
-        """Wrap little-endian float32 bytes."""
-        self.packed = packed
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Float32Run:
-        """Pack values."""
-        floats = array("f", values)
-        if sys.byteorder == "big":
-            floats.byteswap()
-        return cls(floats.tobytes())
-
-    def __len__(self) -> int:
-        return len(self.packed) // 4
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Float32Run) and self.packed == other.packed
-
-    def __hash__(self) -> int:
-        return hash(self.packed)
-
-    def __repr__(self) -> str:
-        return f"Float32Run({len(self)})"
-
-    def tolist(self) -> list[float]:
-        """The values as Python floats."""
-        floats = array("f", self.packed)
-        if sys.byteorder == "big":
-            floats.byteswap()
-        return floats.tolist()
 
 
 class FormatPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -290,15 +227,19 @@ class Sequence(FormatPart, frozen=True, kw_only=True):
 
     def logprobs_T(self, fill: float) -> array[float]:
         """float32[T]: the recorded number where there is one, else `fill`."""
-        values = array("f", [fill if value is None else value for value in self.logprobs.tolist()])
-        return self._spread(values, fill)
+        values_S = array("f", self.logprobs.packed)
+        if sys.byteorder == "big":
+            values_S.byteswap()
+        for at in self.logprobs.unknown:
+            values_S[at] = fill
+        return self._spread(values_S, fill)
 
     def weights_T(self) -> array[float]:
         """float32[T]: segment weight times token weight where trainable, else 0."""
         weights_S = array("f")
         for segment, _ in self.sampled_segments():
             weight = segment.weight if segment.trainable else 0.0
-            weights_S.extend([weight] * (segment.end - segment.start))
+            weights_S.extend(array("f", [weight]) * (segment.end - segment.start))
         if self.token_weights is not None:
             finer = self.token_weights.tolist()
             weights_S = array("f", [a * b for a, b in zip(weights_S, finer, strict=True)])
@@ -306,14 +247,15 @@ class Sequence(FormatPart, frozen=True, kw_only=True):
 
     def versions_T(self) -> array[int]:
         """int64[T]: the newest policy version that may have drawn the token; -1 where not sampled or unknown."""
-        versions_S = array("q")
+        versions_T = array("q", [-1]) * len(self.token_ids)
         for segment, _ in self.sampled_segments():
-            version = -1 if segment.policy_version_max is None else segment.policy_version_max
-            versions_S.extend([version] * (segment.end - segment.start))
-        return self._spread(versions_S, -1)
+            if segment.policy_version_max is not None:
+                length = segment.end - segment.start
+                versions_T[segment.start : segment.end] = array("q", [segment.policy_version_max]) * length
+        return versions_T
 
-    def _spread(self, values_S: array[_NumberT], fill: _NumberT) -> array[_NumberT]:
-        spread_T = array(values_S.typecode, [fill]) * len(self.token_ids)
+    def _spread(self, values_S: array[float], fill: float) -> array[float]:
+        spread_T = array("f", [fill]) * len(self.token_ids)
         for segment, before_S in self.sampled_segments():
             spread_T[segment.start : segment.end] = values_S[before_S : before_S + segment.end - segment.start]
         return spread_T
