@@ -115,3 +115,61 @@ async def test_a_plain_server_behind_https_is_told_as_a_failure_of_tls():
         wire.move_to(wire.base_url.replace("http:", "https:"))
         with pytest.raises(EngineError, match="TLS failed"):
             await wire.get("/health")
+
+
+SSE = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+def chunk(data):
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+async def test_a_stream_tells_each_event_as_it_comes():
+    script = Script([SSE + chunk(b"data: 1\n\nda") + chunk(b"ta: 2\n\n") + b"0\r\n\r\n"])
+    async with wire_to(script) as wire, wire.stream("/generate", b"{}") as stream:
+        told = [event async for event in stream.events()]
+    assert (stream.status, stream.is_events, told) == (200, True, [b"1", b"2"])
+
+
+async def test_a_connection_is_used_again_behind_a_stream_that_was_read_to_its_end():
+    script = Script([SSE + chunk(b"data: 1\n\n") + b"0\r\n\r\n", OK])
+    async with wire_to(script) as wire:
+        async with wire.stream("/generate", b"{}") as stream:
+            assert [event async for event in stream.events()] == [b"1"]
+        await wire.get("/health")
+    assert script.opened == 1
+
+
+async def test_a_connection_is_closed_when_a_stream_is_left_before_its_end():
+    script = Script([SSE + chunk(b"data: 1\n\n")], [OK])
+    async with wire_to(script) as wire:
+        async with wire.stream("/generate", b"{}") as stream:
+            assert await anext(stream.events()) == b"1"
+        await wire.get("/health")
+    assert script.opened == 2
+
+
+async def test_a_stream_that_breaks_off_is_a_failure_behind_what_came():
+    script = Script([SSE + chunk(b"data: 1\n\n")])
+    async with wire_to(script) as wire, wire.stream("/generate", b"{}") as stream:
+        events = stream.events()
+        assert await anext(events) == b"1"
+        with pytest.raises(EngineError, match="broke the connection"):
+            await anext(events)
+    assert script.opened == 1
+
+
+async def test_a_stream_on_a_stale_connection_is_begun_once_more():
+    script = Script([OK, b""], [SSE + chunk(b"data: 1\n\n") + b"0\r\n\r\n"])
+    async with wire_to(script) as wire:
+        await wire.get("/health")
+        async with wire.stream("/generate", b"{}") as stream:
+            assert [event async for event in stream.events()] == [b"1"]
+    assert script.opened == 2
+
+
+async def test_an_error_instead_of_a_stream_is_read_whole():
+    script = Script([OK.replace(b"200 OK", b"400 Bad")])
+    async with wire_to(script) as wire, wire.stream("/generate", b"{}") as stream:
+        answer = await stream.whole()
+    assert (stream.is_events, answer.status, answer.body) == (False, 400, b"{}")

@@ -1,4 +1,4 @@
-"""Pooled HTTP to an engine: whole requests, whole answers, and errors that say what to do.
+"""Pooled HTTP to an engine: whole requests, answers whole or as they come, and errors that say what to do.
 
 No read deadline by default: a prompt of 100,000 tokens on a small machine is silent for minutes, and cutting it
 would sample it twice. Closing the connection is how these engines are told to stop, and cancelling a request
@@ -7,13 +7,19 @@ closes it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TypeVar
 
 import aiohttp
 import msgspec
 
+from turnstile.engines.event_stream import EventReader
 from turnstile.errors import EngineError
+
+T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10.0
 ANSWER_LIMIT_BYTES = 128 * 1024 * 1024
@@ -26,6 +32,44 @@ class WireAnswer(msgspec.Struct, frozen=True):
 
     status: int
     body: bytes
+
+
+class WireStream:
+    """An answer that is still coming in. Read it once: as `events`, or `whole` where an error's page is expected."""
+
+    def __init__(self, response: aiohttp.ClientResponse, unreachable: Callable[[Exception], EngineError]) -> None:
+        self._response = response
+        self._unreachable = unreachable
+
+    @property
+    def status(self) -> int:
+        """The HTTP status, which is known before anything else."""
+        return self._response.status
+
+    @property
+    def is_events(self) -> bool:
+        """Whether it says to be a stream of server-sent events."""
+        return self._response.content_type == "text/event-stream"
+
+    async def events(self) -> AsyncGenerator[bytes]:
+        """The data of each event as it comes. A stream that was cut off ends as one that was not: look for its end.
+
+        Raises: EngineError `engine_unreachable` if the connection broke, `engine_broken` if an event is too large.
+        """
+        reader = EventReader()
+        try:
+            async for piece in self._response.content.iter_any():
+                for event in reader.feed(piece):
+                    yield event
+        except (aiohttp.ClientError, TimeoutError) as problem:
+            raise self._unreachable(problem) from problem
+
+    async def whole(self) -> WireAnswer:
+        """All of it. Raises: EngineError `engine_unreachable` or `engine_broken`."""
+        try:
+            return await _whole(self._response)
+        except (aiohttp.ClientError, TimeoutError) as problem:
+            raise self._unreachable(problem) from problem
 
 
 class Wire:
@@ -63,13 +107,28 @@ class Wire:
         """Send JSON and take the answer. Raises: EngineError `engine_unreachable` if no whole answer came."""
         return await self._ask("POST", path, body)
 
+    @contextlib.asynccontextmanager
+    async def stream(self, path: str, body: bytes) -> AsyncGenerator[WireStream]:
+        """Send JSON and read the answer while it comes. Leaving the block before its end closes the connection.
+
+        Raises: EngineError `engine_unreachable` if no answer began.
+        """
+        response = await self._retried(lambda: self._begun("POST", path, body))
+        try:
+            yield WireStream(response, self._unreachable)
+        finally:
+            response.close()
+
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
 
     async def _ask(self, method: str, path: str, body: bytes | None) -> WireAnswer:
+        return await self._retried(lambda: self._once(method, path, body))
+
+    async def _retried(self, once: Callable[[], Awaitable[T]]) -> T:
         try:
-            return await self._once(method, path, body)
+            return await once()
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as problem:
             # An idle connection may be closed by the engine at the very moment it is used again. Not one byte of
             # an answer came then, so nothing is lost if the request goes out once more.
@@ -78,31 +137,26 @@ class Wire:
         except (aiohttp.ClientError, TimeoutError) as problem:
             raise self._unreachable(problem) from problem
         try:
-            return await self._once(method, path, body)
+            return await once()
         except (aiohttp.ClientError, TimeoutError) as problem:
             raise self._unreachable(problem) from problem
 
-    async def _once(self, method: str, path: str, body: bytes | None) -> WireAnswer:
+    async def _begun(self, method: str, path: str, body: bytes | None) -> aiohttp.ClientResponse:
         headers = {"content-type": "application/json"} if body is not None else {}
-        async with self._session.request(
+        return await self._session.request(
             method,
             self._base_url + path,
             data=body,
             headers=headers,
             allow_redirects=False,
-        ) as response:
-            pieces: list[bytes] = []
-            size = 0
-            async for piece in response.content.iter_chunked(_CHUNK_BYTES):
-                pieces.append(piece)
-                size += len(piece)
-                if size > ANSWER_LIMIT_BYTES:
-                    raise EngineError(
-                        f"The engine at {self._base_url} sent more than {ANSWER_LIMIT_BYTES} bytes for {path}",
-                        remedy="Check that the address is an inference engine's",
-                        code="engine_broken",
-                    )
-            return WireAnswer(response.status, b"".join(pieces))
+        )
+
+    async def _once(self, method: str, path: str, body: bytes | None) -> WireAnswer:
+        response = await self._begun(method, path, body)
+        try:
+            return await _whole(response)
+        finally:
+            response.close()
 
     def _unreachable(self, problem: Exception) -> EngineError:
         cause = _cause(problem)
@@ -118,6 +172,22 @@ class Wire:
             remedy="Look into the engine's own log; send the request again when it is up",
             code="engine_unreachable",
         )
+
+
+async def _whole(response: aiohttp.ClientResponse) -> WireAnswer:
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in response.content.iter_chunked(_CHUNK_BYTES):
+        pieces.append(piece)
+        size += len(piece)
+        if size > ANSWER_LIMIT_BYTES:
+            raise EngineError(
+                f"The engine at {response.url.origin()} sent more than {ANSWER_LIMIT_BYTES} bytes "
+                f"for {response.url.path}",
+                remedy="Check that the address is an inference engine's",
+                code="engine_broken",
+            )
+    return WireAnswer(response.status, b"".join(pieces))
 
 
 def _cause(problem: Exception) -> str:
