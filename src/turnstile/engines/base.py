@@ -9,6 +9,17 @@ import msgspec
 from turnstile.generation import Draw, Emit, Generation, Prompt
 
 
+class Missing(msgspec.Struct, frozen=True):
+    """Something that an engine, as it was started, does not do or does not say."""
+
+    what: str
+    """A few words, such as `incremental stream`."""
+    cost: str
+    """What that costs its user, one sentence without a final full stop."""
+    remedy: str
+    """The flag or setting that turns it on, one sentence without a final full stop; empty = there is none."""
+
+
 class Capabilities(msgspec.Struct, frozen=True):
     """What an engine really does, measured or read from it at start. Nothing here is assumed."""
 
@@ -34,6 +45,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     """`ids`, `count` or `no`: what it says about the prompt that it ran."""
     images: str = "none"
     """How it takes images: `none`, or `collapsed` = their bytes beside one placeholder id each."""
+    missing: tuple[Missing, ...] = ()
+    """What it cannot do or say, as it was started; shown at start."""
 
 
 class Engine(Protocol):
