@@ -8,7 +8,7 @@ SDK_TESTS := $(wildcard tests/e2e/test_*_sdk.py tests/e2e/test_*_scripted.py) te
 	$(wildcard tests/protocols/test_*_encode.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sdks harnesses bridge-table check fix bench bench-peers clean
+.PHONY: help demo test sdks harnesses trainers bridge-table check fix bench bench-peers clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -36,6 +36,10 @@ sdks: ## tests of the official SDKs with their newest versions, in an environmen
 harnesses: $(STAMP) ## real agent harnesses end to end, also with a failing engine (installs them once: 3.2 GB)
 	$(BIN)/python tests/harnesses/install.py
 	$(BIN)/python tests/harnesses/run.py --faults
+
+trainers: $(STAMP) ## what real trainers make of our trajectories, each in an environment of its own (makes them once: 5 GB)
+	$(BIN)/python tests/trainers/install.py
+	$(BIN)/python -m pytest tests/trainers
 
 bridge-table: $(STAMP) ## every shape of every model family against a whole render (fetches 48 families once)
 	TURNSTILE_FAMILIES=all $(BIN)/python -m pytest tests/templates/test_bridge_table.py tests/templates/test_class_table.py tests/templates/test_checks_multi.py tests/cli/test_certify_process.py
