@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import strategies as st
 
@@ -44,6 +45,7 @@ from turnstile.reasons import DiscardReason, FailReason, ForkReason, IncompleteR
 from turnstile.tokens import IdRun, LogprobRun, SegmentKind, tile
 from turnstile.trajectory.assemble import assemble
 from turnstile.trajectory.format import decode_line
+from turnstile.trajectory.rules import Compaction, Rules, Unselected, Weights
 from turnstile.trajectory.shapes import Rollout
 from turnstile.trajectory.validate import validate
 
@@ -395,11 +397,14 @@ class Journal:
         """A repeat was given the answer."""
         self.records.append(CallJoined("ro", self.now(), name, "replayed"))
 
-    def finish(self, reward: float | None = 1.0, status: RolloutStatus = RolloutStatus.COMPLETED) -> None:
+    def finish(
+        self,
+        reward: float | None = 1.0,
+        status: RolloutStatus = RolloutStatus.COMPLETED,
+        metadata: str = '{"stop_reason":"agent_exit"}',
+    ) -> None:
         """The runner closed the rollout."""
-        self.records.append(
-            RolloutFinished("ro", self.now(), status, reward, {"tests": 1.0}, '{"stop_reason":"agent_exit"}')
-        )
+        self.records.append(RolloutFinished("ro", self.now(), status, reward, {"tests": 1.0}, metadata))
 
     def forest(self) -> Forest:
         """The fold of the records."""
@@ -424,6 +429,22 @@ def new_journal() -> Callable[[], Journal]:
     return Journal
 
 
+@pytest.fixture
+def compacted(journal: Journal) -> Callable[..., None]:
+    """A turn `a`, a summary `s` of it that its harness asked for, and a turn `b` on a new root that quotes it."""
+
+    def compact(summary: str, quoted: str = "Go on: A man asked for the sum of two and two.") -> None:
+        first = journal.turn("a", [1, 10, 11, 20], [30, 2])
+        journal.start("s", [3, 50, 20], first, kind=CallKind.AUXILIARY, purpose="compaction")
+        said = Message(Role.ASSISTANT, (Text(summary),))
+        journal.commit("s", msgspec.structs.replace(journal.choice("s", [60, 61, 2]), message=said))
+        anew = (Message(Role.USER, (Text(quoted),)),)
+        journal.start("b", [1, 12, 20], history=Root(RootReason.NEW_CONVERSATION), new_M=anew)
+        journal.commit("b", journal.choice("b", [70, 2]))
+
+    return compact
+
+
 _TOKENS = st.integers(3, 12)
 _ADDED = st.lists(_TOKENS, min_size=1, max_size=5)
 _FORKS = [
@@ -442,6 +463,12 @@ _ODD = [
     {"policy_min": 6, "policy_max": 8},
     {"policy_min": None, "policy_max": None},
 ]
+_RULES = st.builds(
+    Rules,
+    weights=st.sampled_from(Weights),
+    compaction=st.sampled_from(Compaction),
+    unselected=st.sampled_from(Unselected),
+)
 _AGENTS = ["", "", "", "searcher"]
 
 
@@ -550,5 +577,5 @@ def any_forest() -> Callable[[Any], Forest]:
 
 @pytest.fixture
 def any_rollout(any_forest: Callable[[Any], Forest]) -> Callable[[Any], Rollout]:
-    """The trajectory of any forest."""
-    return lambda data: assemble(any_forest(data))
+    """The trajectory of any forest, under any rules that a user may choose."""
+    return lambda data: assemble(any_forest(data), data.draw(_RULES, label="rules"))

@@ -87,6 +87,32 @@ def test_what_the_runner_said_stands_in_the_rollout(journal):
     assert rollout.extra["turnstile.metadata"] == {"opened": {"seed": 3}, "finished": {"stop_reason": "agent_exit"}}
 
 
+@pytest.mark.parametrize(
+    ("said", "reasons"),
+    [
+        ('{"trainable":false}', ("runner_said",)),
+        ('{"trainable":false,"mask_reasons":["evaluation"]}', ("evaluation",)),
+        ('{"trainable":true,"mask_reasons":["evaluation"]}', ()),
+        ('{"trainable":"of course"}', ()),
+    ],
+)
+def test_a_runner_may_withhold_a_rollout_from_training_with_a_reason(journal, said, reasons):
+    first = journal.turn("a", ROOT, [30, 2], logprobs=[-0.5, None])
+    journal.turn("b", [3, 50, 20], [60, 2], first)
+    journal.turn("c", [3, 51, 20], [70, 2], first, history=edited())
+    journal.finish(metadata=said)
+    rollout = assemble(journal.forest())
+    assert (rollout.trainable, rollout.mask_reasons) == (not reasons, reasons)
+    trainable, withheld = (0, {"rollout_untrainable": 5}) if reasons else (5, {})
+    assert counts(rollout) == (6, trainable, {"logprob_missing": 1} | withheld, {})
+    assert not [each for each in validate(rollout) if each.code.startswith("E")]
+
+
+def test_metrics_are_what_the_runner_measured(journal):
+    journal.finish(metadata='{"metrics":{"seconds":7.5,"tests":null}}')
+    assert assemble(journal.forest()).metrics == {"seconds": 7.5, "tests": None}
+
+
 def test_an_open_rollout_is_marked_running_and_names_its_running_calls(journal):
     first = journal.turn("a", ROOT, [30, 2])
     journal.start("b", [3, 50, 20], first)

@@ -12,14 +12,18 @@ import orjson
 from turnstile.errors import StoreError, TurnstileError
 from turnstile.history.forest import CallState, Forest
 from turnstile.journal import RolloutFinished, RolloutOpened, RolloutStatus
-from turnstile.reasons import DiscardReason
+from turnstile.reasons import DiscardReason, MaskReason
 from turnstile.tokens import SegmentKind
 from turnstile.trajectory.call_lines import CallLines
 from turnstile.trajectory.chat_shape import Shelf
 from turnstile.trajectory.fates import CallLine, Fates, incomplete_reasons
 from turnstile.trajectory.remarks import extra_of
+from turnstile.trajectory.rules import Rules, Weights, weighted
 from turnstile.trajectory.sequences import logprobs_of, path_pieces, segments_of
 from turnstile.trajectory.shapes import CallInfo, ErrorInfo, JsonObject, Rollout, Sequence, TokenCounts
+
+RUNNER_SAID = "runner_said"
+"""Why a rollout is not trainable, where its runner gave no other reason."""
 
 
 class ConservationError(TurnstileError):
@@ -28,8 +32,12 @@ class ConservationError(TurnstileError):
     code = "tokens_not_conserved"
 
 
-def assemble(forest: Forest) -> Rollout:
+def assemble(forest: Forest, rules: Rules | None = None) -> Rollout:
     """The trajectory of one attempt of a rollout, as far as its records say; `running` if it is still open.
+
+    Args:
+        forest: The fold over its records.
+        rules: What the user chose about weights and training; None: the usual.
 
     Raises: StoreError if there is no record of its opening; ConservationError if a sampled token is neither
     trainable, nor masked with a reason, nor discarded with a reason, or is so twice.
@@ -37,11 +45,13 @@ def assemble(forest: Forest) -> Rollout:
     opened = forest.opened
     if opened is None:
         raise StoreError("The rollout's records do not begin with its opening", "Restore the journal from a copy")
-    fates = Fates(forest)
+    fates = Fates(forest, rules)
     shelf = Shelf()
     writer = CallLines(forest, fates, shelf)
     calls = tuple(writer.write(line) for line in fates.lines)
+    verdict = _verdict(forest)
     sequences = tuple(_sequence(index, opened, fates, writer, shelf) for index in range(len(fates.leaves)))
+    sequences = weighted(tuple(map(_withheld, sequences)) if verdict.against else sequences, fates.rules.weights)
     rollout = Rollout(
         rollout_id=opened.rollout_id,
         attempt=opened.attempt,
@@ -52,10 +62,10 @@ def assemble(forest: Forest) -> Rollout:
         agent_name=opened.agent_name,
         created_at=opened.opened_at,
         status=RolloutStatus.RUNNING.value,
-        trainable=True,
-        mask_reasons=(),
+        trainable=not verdict.against,
+        mask_reasons=verdict.against,
         rewards={},
-        metrics={},
+        metrics=verdict.metrics,
         heads=writer.heads,
         samplings=writer.samplings,
         calls=calls,
@@ -94,18 +104,58 @@ def _sequence(index: int, opened: RolloutOpened, fates: Fates, writer: CallLines
     )
 
 
+class _Verdict(msgspec.Struct, frozen=True):
+    """What a runner said of the rollout as a whole."""
+
+    against: tuple[str, ...] = ()
+    """Why nothing of it is to be trained on; empty: it may be."""
+    metrics: dict[str, float | None] = {}
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """What is looked for in the metadata that a runner gives at the end."""
+
+    trainable: bool = True
+    mask_reasons: tuple[str, ...] = (RUNNER_SAID,)
+    metrics: dict[str, float | None] = {}
+
+
+def _verdict(forest: Forest) -> _Verdict:
+    if forest.finished is None:
+        return _Verdict()
+    try:
+        said = msgspec.json.decode(forest.finished.metadata, type=_Said)
+    except msgspec.ValidationError:
+        # The keys are the runner's own, so other types under the same names mean something else.
+        return _Verdict()
+    return _Verdict(() if said.trainable else said.mask_reasons or (RUNNER_SAID,), said.metrics)
+
+
+def _withheld(sequence: Sequence) -> Sequence:
+    """A sequence of a rollout of which nothing is to be trained on."""
+    reason = MaskReason.ROLLOUT_UNTRAINABLE.value
+    segments = [
+        msgspec.structs.replace(each, trainable=False, mask_reason=reason, weight=1.0) if each.trainable else each
+        for each in sequence.segments
+    ]
+    return msgspec.structs.replace(sequence, segments=tuple(segments))
+
+
 def _token_counts(
     calls: tuple[CallInfo, ...], sequences: tuple[Sequence, ...], forest: Forest, fates: Fates
 ) -> TokenCounts:
     trainable = 0
+    is_split = fates.rules.weights is Weights.SPLIT
     masked: Counter[str] = Counter()
     discarded: Counter[str] = Counter()
     for index, sequence in enumerate(sequences):
         for segment, _ in sequence.sampled_segments():
             length = segment.end - segment.start
+            is_owner = calls[segment.call or 0].sequence == index
             if segment.trainable:
-                trainable += length
-            elif calls[segment.call or 0].sequence == index:
+                # A share in another sequence is the same token; without shares there must be none.
+                trainable += length if is_owner or not is_split else 0
+            elif is_owner:
                 masked[segment.mask_reason or ""] += length
     for line, call in zip(fates.lines, calls, strict=True):
         if call.sequence is None:

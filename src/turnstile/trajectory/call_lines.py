@@ -10,7 +10,6 @@ from typing import assert_never, cast
 import msgspec
 import orjson
 
-from turnstile.conversation import CallKind
 from turnstile.generation import (
     Constraint,
     Draw,
@@ -108,7 +107,7 @@ class CallLines:
         return msgspec.structs.replace(
             self._failed(line),
             engine_request_id=choice.engine_request_id or None,
-            kind=_kind(line.state.started) if reason is None else "discarded",
+            kind=self._kind(node) if reason is None else "discarded",
             kind_reason=(line.state.started.purpose or None) if reason is None else reason.value,
             choice_index=choice.choice,
             sequence=self._fates.owners.get(node.ref),
@@ -126,6 +125,10 @@ class CallLines:
             complete=not incomplete,
             incomplete_reasons=tuple(reason.value for reason in incomplete),
         )
+
+    def _kind(self, node: Node) -> str:
+        """The word for `kind` of a completion that somebody consumed."""
+        return "auxiliary" if self._fates.is_auxiliary(node) else "agent"
 
     def _parent(self, started: CallStarted) -> int | None:
         """The line of the deepest completion all of whose ids the prompt keeps."""
@@ -183,17 +186,6 @@ def _by_commit(states: list[CallState]) -> Iterator[TurnCommitted]:
     yield from sorted(
         (state.committed for state in states if state.committed is not None), key=lambda turn: turn.finished_at
     )
-
-
-def _kind(started: CallStarted) -> str:
-    """The word for `kind` of a call that somebody consumed."""
-    match started.kind:
-        case CallKind.TURN:
-            return "agent"
-        case CallKind.AUXILIARY:
-            return "auxiliary"
-        case _:
-            assert_never(started.kind)
 
 
 def _ended_at(state: CallState) -> datetime | None:

@@ -15,6 +15,8 @@ from turnstile.generation import NodeRef
 from turnstile.history.forest import CallState, Forest, Node
 from turnstile.journal import AnswerUndelivered, SampledChoice, SuspectLogprobs
 from turnstile.reasons import DiscardReason, IncompleteReason, NoteCode
+from turnstile.trajectory.rules import Compaction, Rules, Unselected, Weights
+from turnstile.trajectory.summaries import used_summaries
 
 
 class CallLine(msgspec.Struct, frozen=True):
@@ -40,7 +42,9 @@ def incomplete_reasons(node: Node) -> tuple[IncompleteReason, ...]:
 class Fates:
     """The lines, discards, leaves and owners of one forest. Computed once, from a forest that no longer grows."""
 
-    def __init__(self, forest: Forest) -> None:
+    def __init__(self, forest: Forest, rules: Rules | None = None) -> None:
+        self.rules = rules or Rules()
+        """What the user chose."""
         self._forest = forest
         self._nodes = tuple(forest.nodes)
 
@@ -84,6 +88,8 @@ class Fates:
         for state in self._forest.calls.values():
             refs = [NodeRef(state.started.call_id, choice.choice) for choice in _choices(state)]
             if any(ref in continued for ref in refs):
+                if self.rules.unselected is Unselected.TRAINED:
+                    continue
                 unselected = dict.fromkeys(refs, DiscardReason.UNSELECTED_CHOICE)
                 reasons |= {ref: reason for ref, reason in unselected.items() if ref not in continued}
             elif state.undelivered is not None and _was_last(state.undelivered, state):
@@ -114,8 +120,8 @@ class Fates:
             extending = [child for child in node.children if self._extends(child, node)]
             if node.ref in self.whole:
                 extending = [child for child in extending if child.ref in self.whole]
-            if not _is_auxiliary(node):
-                extending = [child for child in extending if not _is_auxiliary(child)]
+            if not self.is_auxiliary(node):
+                extending = [child for child in extending if not self.is_auxiliary(child)]
             if not extending:
                 leaves.append(node)
         return tuple(sorted(leaves, key=lambda node: self.line_of[node.ref]))
@@ -129,13 +135,37 @@ class Fates:
 
         def rank(at: int) -> tuple[bool, bool]:
             leaf = self.leaves[at]
-            return leaf.ref not in self.whole, _is_auxiliary(leaf)
+            return leaf.ref not in self.whole, self.is_auxiliary(leaf)
 
         owners: dict[NodeRef, int] = {}
         for at in sorted(range(len(self.leaves)), key=rank):
             for node in self.fully_held(self.leaves[at]):
                 owners.setdefault(node.ref, at)
         return owners
+
+    @cached_property
+    def trainers(self) -> Mapping[NodeRef, tuple[int, ...]]:
+        """The sequences in which each kept completion may be trained: its owner alone, unless its weight is split.
+
+        It is split over the sequences that hold all its ids and are as good as its owner: whole, and no harness's own.
+        """
+        if self.rules.weights is not Weights.SPLIT:
+            return {ref: (owner,) for ref, owner in self.owners.items()}
+        shared: dict[NodeRef, list[int]] = {}
+        for at, leaf in enumerate(self.leaves):
+            for node in self.fully_held(leaf):
+                owner = self.leaves[self.owners[node.ref]]
+                if leaf is owner or (leaf.ref in self.whole and not self.is_auxiliary(leaf)):
+                    shared.setdefault(node.ref, []).append(at)
+        return {ref: tuple(sequences) for ref, sequences in shared.items()}
+
+    def is_auxiliary(self, node: Node) -> bool:
+        """Whether a harness asked for a completion for itself, and the user did not choose to train it."""
+        return node.started.kind is CallKind.AUXILIARY and node.ref not in self._trained_summaries
+
+    @cached_property
+    def _trained_summaries(self) -> frozenset[NodeRef]:
+        return used_summaries(self._forest) if self.rules.compaction is Compaction.TRAINED else frozenset()
 
     def distrusts(self, node: Node) -> bool:
         """Whether the rollout's policy masks a completion because its log-probabilities are not plausible."""
@@ -156,10 +186,6 @@ class Fates:
 
     def _extends(self, child: Node, node: Node) -> bool:
         return child.started.held_length == node.length and child.ref not in self.discarded
-
-
-def _is_auxiliary(node: Node) -> bool:
-    return node.started.kind is CallKind.AUXILIARY
 
 
 def _was_last(undelivered: AnswerUndelivered, state: CallState) -> bool:

@@ -1,9 +1,8 @@
 """What is known of calls beyond the format's own fields, for `extra`: nothing that happened goes unsaid.
 
 Keys: `turnstile.calls` (call id -> facts), `turnstile.running`, `turnstile.refused`, `turnstile.rejected`,
-`turnstile.metadata`, `turnstile.retention`, `turnstile.literal_specials`, `turnstile.suspect_logprobs`.
-docs/reference/trajectory.md lists what
-stands in each.
+`turnstile.metadata`, `turnstile.retention`, `turnstile.literal_specials`, `turnstile.suspect_logprobs`,
+`turnstile.export`. docs/reference/trajectory.md lists what stands in each.
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ def extra_of(forest: Forest, fates: Fates, nearest: Mapping[str, Nearest]) -> Js
         "turnstile.retention": None if forest.opened is None else forest.opened.retention.value,
         "turnstile.literal_specials": _literal_specials(forest),
         "turnstile.suspect_logprobs": _suspect_logprobs(forest),
+        "turnstile.export": fates.rules.told(),
     }
     return _said(**found)
 

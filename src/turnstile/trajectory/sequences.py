@@ -7,7 +7,6 @@ from typing import assert_never
 
 import msgspec
 
-from turnstile.conversation import CallKind
 from turnstile.generation import Finish, NodeRef
 from turnstile.history.forest import Node
 from turnstile.journal import CallStarted, SampledChoice
@@ -101,6 +100,7 @@ def _sampled(piece: Piece, node: Node, at: int, mask: MaskReason | None, fates: 
             call=fates.line_of[node.ref],
             trainable=reason is None,
             mask_reason=None if reason is None else reason.value,
+            weight=1.0 if reason is not None else 1.0 / len(fates.trainers[node.ref]),
             policy_version_min=node.choice.policy_min,
             policy_version_max=node.choice.policy_max,
         )
@@ -131,9 +131,9 @@ def _runs(
 
 def _mask(node: Node, index: int, fates: Fates) -> MaskReason | None:
     """Why no token of a completion is trainable in a sequence; None if each one may be."""
-    if fates.owners[node.ref] != index:
+    if index not in fates.trainers[node.ref]:
         return MaskReason.OWNED_BY_OTHER_SEQUENCE
-    if node.started.kind is CallKind.AUXILIARY:
+    if fates.is_auxiliary(node):
         return MaskReason.AUXILIARY
     if fates.leaves[index].ref not in fates.whole:
         return MaskReason.INCOMPLETE_CALL
