@@ -110,6 +110,8 @@ class CallStarted(msgspec.Struct, frozen=True, tag="call_started", omit_defaults
     """What the harness wanted an auxiliary call for."""
     parent_agent: str = ""
     """Who called the sub-agent that `agent_name` names, as the harness told it."""
+    engine_name: str = ""
+    """Which of the engines it went to, as host and port; empty in records from before there were names."""
 
 
 class CallJoined(msgspec.Struct, frozen=True, tag="call_joined"):
@@ -121,6 +123,29 @@ class CallJoined(msgspec.Struct, frozen=True, tag="call_joined"):
     """The call whose answer it was given."""
     how: str
     """`coalesced` with the running call, or `replayed` from its answer."""
+
+
+class PolicyRange(msgspec.Struct, frozen=True, array_like=True):
+    """Ids [start_S, end_S) of a completion and the policy versions that may have sampled them."""
+
+    start_S: int
+    end_S: int
+    lowest: int | None
+    """Equal to `highest`: this very version. Both None: unknown."""
+    highest: int | None
+    label: str = ""
+    """What the engine calls the version; empty if it did not say."""
+
+
+class EngineCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One of several requests to the engine that a completion took."""
+
+    ids: int
+    """How many of the completion's ids it sampled."""
+    engine_request_id: str = ""
+    engine_finish_reason: str = ""
+    discarded_S: IdRun = IdRun()
+    """What it had sampled, where that was thrown away and the next request began anew."""
 
 
 class SampledChoice(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -147,6 +172,10 @@ class SampledChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     notes: tuple[Note, ...] = ()
     placeholders_S: tuple[int, ...] = ()
     """Indices of ids that are an image's placeholder, which only an image may put there."""
+    policy_ranges: tuple[PolicyRange, ...] = ()
+    """Tiles the ids; empty: policy_min and policy_max hold for each of them, and there is no more to say."""
+    engine_calls: tuple[EngineCall, ...] = ()
+    """The requests that it took, in order; empty: one."""
 
 
 class TurnCommitted(msgspec.Struct, frozen=True, tag="turn_committed"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -71,4 +71,13 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Let go of connections and child processes."""
+        ...
+
+
+@runtime_checkable
+class PolicyTeller(Protocol):
+    """An engine that can be asked which weights it has now. It is asked where a generation names none."""
+
+    async def policy_label(self) -> str:
+        """What it calls the weights that it samples with now; empty: it cannot say at the moment."""
         ...
