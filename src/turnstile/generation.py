@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from turnstile.conversation import JsonText, Media, Message, Past, TokenLogprob, Usage
+from turnstile.conversation import JsonText, Media, Message, Past, ReplyDelta, TokenLogprob, ToolChoice, Usage
 from turnstile.expansion import ExpandedIds
 from turnstile.reasons import ForkReason, NoteCode, RerenderReason, RootReason
 from turnstile.tokens import IdRun, LogprobRun, PolicySpan, Segment
@@ -241,6 +241,9 @@ class Prompt(msgspec.Struct, frozen=True):
     """The image of each placeholder in the ids, in order, bytes included; one that is shown twice is there twice."""
     placeholder_id: int | None = None
     """The id that stands for an image; None if the model is shown none."""
+    read_with: ToolChoice | None = None
+    """The engine's own parser is to read the answer, and this is what the client may take of the head's tools; None:
+    the answer is read by Turnstile."""
 
     @property
     def ids_T(self) -> IdRun:
@@ -360,6 +363,8 @@ class Delta(msgspec.Struct, frozen=True):
     """One a token when the draw asks for alternatives, else empty."""
     numbers: Numbers | None = None
     """What will be recorded of these ids; None: the engine says so at the end only."""
+    said: ReplyDelta | None = None
+    """What the engine's own parser has read by now and not said before, tool-call ids its own; None: nothing."""
 
 
 Emit: TypeAlias = Callable[[Delta], Awaitable[None]]
@@ -394,3 +399,5 @@ class Generation(msgspec.Struct, frozen=True):
     """Which weights sampled which of the ids, in the engine's own words; tiles them. Empty: it did not say."""
     expanded: ExpandedIds | None = None
     """The prompt as it was run, images in place of their placeholders; None: it has none, or the engine cannot say."""
+    said: ReplyDelta | None = None
+    """What the engine's own parser read that no delta has said."""

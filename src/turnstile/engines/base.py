@@ -20,6 +20,15 @@ class Missing(msgspec.Struct, frozen=True):
     """The flag or setting that turns it on, one sentence without a final full stop; empty = there is none."""
 
 
+class Present(msgspec.Struct, frozen=True):
+    """Something that an engine was seen to do at start."""
+
+    what: str
+    """A few words, such as `log-probabilities`."""
+    how: str
+    """What was found, a few words."""
+
+
 class Capabilities(msgspec.Struct, frozen=True):
     """What an engine really does, measured or read from it at start. Nothing here is assumed."""
 
@@ -47,6 +56,10 @@ class Capabilities(msgspec.Struct, frozen=True):
     """How it takes images: `none`, or `collapsed` = their bytes beside one placeholder id each."""
     missing: tuple[Missing, ...] = ()
     """What it cannot do or say, as it was started; shown at start."""
+    present: tuple[Present, ...] = ()
+    """What it can, shown beside that."""
+    reads_answers: bool = False
+    """Whether its own parser can be asked to read an answer, tool calls and reasoning apart (`Prompt.read_with`)."""
 
 
 class Engine(Protocol):
