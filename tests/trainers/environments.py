@@ -7,13 +7,19 @@ checkout.
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
 TORCH = "torch==2.13.0"
 """On a machine without a GPU, have pip find its CPU build: a folder or an index of PyTorch's own, named by
 PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL; 1.7 GB less for each environment."""
 OURS = ("msgspec>=0.19", "orjson>=3.10", "pyarrow>=18", "numpy")
 """What files, converters and the client of Turnstile need."""
+ALL_OF_OURS = tuple(
+    tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+)
+"""What the command line needs."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ ENVIRONMENTS = (
             "gguf",
             "pillow",
             "openai",
-            *OURS,
+            *ALL_OF_OURS,
         ),
         1600,
     ),

@@ -99,14 +99,17 @@ def _told(failed: Exception) -> str:
 
 def _install(environment: Environment, show: Callable[[str], None]) -> None:
     place = folder(environment)
-    # One of other requirements, or half of one.
-    shutil.rmtree(place, ignore_errors=True)
+    # What is there and of other requirements is brought up to date; what has no pip is half of one.
+    is_new = not (place / "bin" / "pip").is_file()
     try:
-        venv.create(place, with_pip=True)
+        if is_new:
+            shutil.rmtree(place, ignore_errors=True)
+            venv.create(place, with_pip=True)
         _pip([str(python(environment)), "-m", "pip", "install", "--no-compile", *environment.requirements], show)
         _mark(environment).write_text(_stamp(environment))
     except BaseException:
-        shutil.rmtree(place, ignore_errors=True)
+        if is_new:
+            shutil.rmtree(place, ignore_errors=True)
         raise
 
 
