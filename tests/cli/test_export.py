@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from turnstile.errors import CallerError, StoreError
+from turnstile.journal import RolloutFinished, RolloutOpened, RolloutStatus
 from turnstile.store import Journal
 from turnstile.trajectory.files import read
+from turnstile.trajectory.validate import validate_file
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "jsonl.zst", "parquet"])
@@ -19,7 +22,11 @@ def test_everything_is_written_and_says_how_much(
 ) -> None:
     out = tmp_path / f"all.{suffix}"
     told = run("export", store, "-o", out)
-    assert (told.exit_code, told.stdout, told.stderr) == (0, "", f"2 rollouts written to {out}\n")
+    assert (told.exit_code, told.stdout, told.stderr) == (
+        0,
+        "",
+        f"2 rollouts written to {out}: 20 sampled tokens = 20 trainable, 0 masked, 0 discarded\n",
+    )
     assert [(each.rollout_id, each.status, len(each.calls)) for each in read(out)] == [
         ("one", "completed", 2),
         ("two", "running", 2),
@@ -71,7 +78,8 @@ def test_one_rollout_is_told_in_the_singular_and_without_a_terminal_nothing_else
     run: Callable[..., Any], store: Path, tmp_path: Path
 ) -> None:
     told = run("export", store, "-o", tmp_path / "x.jsonl", "--rollout", "one")
-    assert told.stderr == f"1 rollout written to {tmp_path / 'x.jsonl'}\n"
+    counted = "10 sampled tokens = 10 trainable, 0 masked, 0 discarded"
+    assert told.stderr == f"1 rollout written to {tmp_path / 'x.jsonl'}: {counted}\n"
 
 
 def test_a_store_that_is_not_there_and_a_form_that_is_not_known_are_mistakes_with_a_remedy(
@@ -80,3 +88,71 @@ def test_a_store_that_is_not_there_and_a_form_that_is_not_known_are_mistakes_wit
     assert isinstance(run("export", tmp_path, "-o", tmp_path / "x.jsonl").exception, StoreError)
     assert isinstance(run("export", store, "-o", tmp_path / "x.csv").exception, CallerError)
     assert isinstance(run("export", store, "-o", tmp_path / "no" / "x.jsonl").exception, StoreError)
+
+
+def test_a_file_is_converted_to_the_other_form_and_back_without_loss(
+    run: Callable[..., Any], store: Path, tmp_path: Path
+) -> None:
+    first, columns, again = tmp_path / "a.jsonl", tmp_path / "b.parquet", tmp_path / "c.jsonl"
+    for source, output in ((store, first), (first, columns), (columns, again)):
+        assert run("export", source, "-o", output).exit_code == 0
+    assert again.read_bytes() == first.read_bytes()
+
+
+def test_some_rollouts_are_taken_out_of_a_folder_of_files(run: Callable[..., Any], store: Path, tmp_path: Path) -> None:
+    folder, out = tmp_path / "shards", tmp_path / "out.jsonl"
+    folder.mkdir()
+    run("export", store, "-o", folder / "1.parquet", "--rollout", "one")
+    run("export", store, "-o", folder / "2.jsonl.zst", "--rollout", "two")
+    assert run("export", folder, "-o", out, "--group", "h").exit_code == 0
+    assert [each.rollout_id for each in read(out)] == ["two"]
+    for wanted, word in (("--rollout", "no rollout `nobody`"), ("--group", "no rollout in group `nobody`")):
+        refused = run("export", folder, "-o", tmp_path / "x.jsonl", wanted, "nobody").exception
+        assert isinstance(refused, CallerError)
+        assert word in str(refused)
+        assert not (tmp_path / "x.jsonl").exists()
+
+
+def test_a_line_that_cannot_be_read_is_named_and_costs_no_other(
+    run: Callable[..., Any], store: Path, tmp_path: Path
+) -> None:
+    spoiled = tmp_path / "a.jsonl"
+    run("export", store, "-o", spoiled)
+    spoiled.write_text("not json\n" + spoiled.read_text())
+    told = run("export", spoiled, "-o", tmp_path / "b.parquet")
+    assert told.exit_code == 1
+    assert f"turnstile: not written: line 1 of {spoiled}: not a rollout object" in told.stderr
+    assert [each.rollout_id for each in read(tmp_path / "b.parquet")] == ["one", "two"]
+
+
+@pytest.mark.parametrize("weights", ["split", "rollout", "sequence"])
+def test_how_tokens_weigh_is_chosen_and_recorded(
+    run: Callable[..., Any], store: Path, tmp_path: Path, weights: str
+) -> None:
+    out = tmp_path / "a.parquet"
+    options = ["--weights", weights, "--train-compaction", "--train-unselected"]
+    assert run("export", store, "-o", out, *options).exit_code == 0
+    assert [str(each) for each in validate_file(out) if each.code.startswith("E")] == []
+    said = {"weights": weights, "compaction": "trained", "unselected": "trained"}
+    assert [each.extra["turnstile.export"] for each in read(out)] == [said, said]
+    total = 10.0 if weights == "split" else 1.0
+    assert [sum(each.sequences[0].weights_T()) for each in read(out)] == [pytest.approx(total)] * 2
+
+
+def test_a_file_keeps_the_weights_that_it_was_made_with(run: Callable[..., Any], store: Path, tmp_path: Path) -> None:
+    run("export", store, "-o", tmp_path / "a.jsonl")
+    refused = run("export", tmp_path / "a.jsonl", "-o", tmp_path / "b.jsonl", "--weights", "rollout").exception
+    assert isinstance(refused, CallerError)
+    assert "chosen when a store is exported" in str(refused)
+
+
+async def test_case_l4_a_rollout_without_a_sequence_is_written_and_told(run: Callable[..., Any], tmp_path: Path) -> None:
+    at = datetime(2026, 12, 1, tzinfo=UTC)
+    journal = Journal.open(tmp_path / "store")
+    await journal.append(RolloutOpened("bare", 1, at, group_id="g"))
+    await journal.append(RolloutFinished("bare", at, RolloutStatus.FAILED))
+    journal.close()
+    out = tmp_path / "a.jsonl"
+    told = run("export", tmp_path / "store", "-o", out)
+    assert told.stderr.splitlines()[1:] == ["1 rollout without a sequence: 1 failed"]
+    assert [(each.status, each.group_id, each.sequences) for each in read(out)] == [("failed", "g", ())]

@@ -46,7 +46,7 @@ def test_a_file_of_something_else_is_not_read_to_its_end(run: Callable[..., Any]
     assert (told.exit_code, len(told.stdout.splitlines())) == (5, 10)
     first, last = told.stderr.splitlines()
     assert first == f"{prose}: 0 rollouts read, 10 errors, 0 warnings"
-    assert "the rest was not read" in last
+    assert "its rest was not read" in last
 
 
 def test_one_of_a_kind_is_told_in_the_singular(run: Callable[..., Any], tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_one_of_a_kind_is_told_in_the_singular(run: Callable[..., Any], tmp_path
 def test_a_store_has_to_be_exported_first(run: Callable[..., Any], store: Path) -> None:
     refused = run("validate", store).exception
     assert isinstance(refused, CallerError)
-    assert "is a store: export it first" in str(refused)
+    assert "No trajectory file in " in str(refused)
     assert f"turnstile export {store} -o " in str(refused)
 
 
@@ -66,3 +66,32 @@ def test_a_file_that_is_not_there_is_a_mistake_with_a_remedy(run: Callable[..., 
     assert told.exit_code != 0
     assert "none.jsonl" in str(told.exception) + told.stderr
     assert not isinstance(told.exception, OSError)
+
+
+def test_a_folder_is_all_trajectory_files_in_it(run: Callable[..., Any], exported: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(exported.read_bytes())
+    run("export", exported, "-o", folder / "b.parquet")
+    (folder / ".c.jsonl.partial").write_text("half")
+    (folder / "notes.txt").write_text("not ours")
+    told = run("validate", folder)
+    assert told.exit_code == 5
+    assert told.stderr == f"{folder}: 4 rollouts read, 2 errors, 4 warnings\n"
+    assert [line for line in told.stdout.splitlines() if line.startswith("E")] == [
+        "E104 one - - second rollout with this id (attempt 1) (in b.parquet)",
+        "E104 two - - second rollout with this id (attempt 1) (in b.parquet)",
+    ]
+
+
+def test_numbers_of_unknown_meaning_are_an_error_or_on_request_a_warning(
+    run: Callable[..., Any], exported: Path
+) -> None:
+    rollout = json.loads(exported.read_text().splitlines()[0])
+    for call in rollout["calls"]:
+        call["logprobs_mode"] = "unknown"
+    exported.write_text(json.dumps(rollout))
+    assert run("validate", exported).exit_code == 5
+    told = run("validate", exported, "--allow-unknown")
+    assert told.exit_code == 0
+    assert sum(line.startswith("W305") for line in told.stdout.splitlines()) == len(rollout["calls"])

@@ -2,76 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from turnstile.cli.progress import counted, progress_bar
-from turnstile.errors import CallerError, StoreError
-from turnstile.history.forest import Forest
-from turnstile.store import Reader, RolloutSummary
-from turnstile.trajectory.assemble import ConservationError, assemble
-from turnstile.trajectory.files import write
+from turnstile.cli.sources import Selection, Source, open_source
+from turnstile.trajectory.files import open_writer
 from turnstile.trajectory.format import Rollout
+from turnstile.trajectory.rules import Compaction, Rules, Unselected, Weights
+from turnstile.trajectory.side_files import SideBytesLost, SideWriter
 
 
 def export(
-    store: Annotated[Path, typer.Argument(help="Directory of the journal.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="STORE", help="A store, or a trajectory file or folder of such files to convert.")
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write: .jsonl, .jsonl.zst or .parquet.")],
     rollout: Annotated[list[str] | None, typer.Option(help="Only this rollout; may be given again.")] = None,
     group: Annotated[str | None, typer.Option(help="Only rollouts of this group.")] = None,
+    weights: Annotated[
+        Weights,
+        typer.Option(
+            help="How much a trained token counts: 1; 1/k in each of k sequences that share it; or so that the weights"
+            " of each rollout, or of each sequence, add up to 1."
+        ),
+    ] = Weights.TOKEN,
+    train_compaction: Annotated[
+        bool, typer.Option("--train-compaction", help="Train summaries that a later call went on from.")
+    ] = False,
+    train_unselected: Annotated[
+        bool, typer.Option("--train-unselected", help="Train choices that were not taken up although another was.")
+    ] = False,
 ) -> None:
     """Write trajectories in the neutral format, also while the server runs.
 
     Every attempt of every rollout is written; one that is still open is marked `running`. One that is damaged is
-    named, the others are written, and the exit code is 1.
+    named, the others are written, and the exit code is 1. Images and side arrays are put into `FILE.media` and
+    `FILE.arrays`.
+
+    Given a trajectory file in place of a store, it writes the same rollouts in the other form.
     """
-    with Reader.open(store) as reader:
-        if not reader.rollouts(limit=1):
-            raise CallerError(f"No rollouts in {store}", "Run an agent through its server first", code="store_empty")
-        chosen = _chosen(reader, rollout or [], group)
-        with progress_bar(TextColumn("export"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
-            lost: list[str] = []
-            count = write(output, bar.track(_assembled(reader, chosen, lost), total=len(chosen)))
-    typer.echo(f"{counted(count, 'rollout')} written to {output}", err=True)
-    for line in lost:
-        typer.echo(f"turnstile: not written: {line}", err=True)
-    if lost:
+    rules = Rules(
+        weights=weights,
+        compaction=Compaction.TRAINED if train_compaction else Compaction.MASKED,
+        unselected=Unselected.TRAINED if train_unselected else Unselected.DISCARDED,
+    )
+    with open_source(source, Selection(tuple(rollout or ()), group), rules) as found:
+        written = _write(found, output)
+    typer.echo(f"{counted(written.rollouts, 'rollout')} written to {output}{written.told()}", err=True)
+    for line in found.lost:
+        typer.echo(f"turnstile: {line}", err=True)
+    if found.lost:
         raise typer.Exit(1)
 
 
-def _chosen(reader: Reader, names: list[str], group: str | None) -> list[RolloutSummary]:
-    found = [summary for summary in _all(reader, group) if not names or summary.rollout_id in names]
-    missing = sorted(set(names) - {summary.rollout_id for summary in found})
-    if missing:
-        raise CallerError(
-            f"The store has no rollout `{missing[0]}`" + (f" in group `{group}`" if group else ""),
-            "See the ids with `turnstile drift STORE --by rollout`, or leave --rollout out to write all",
-            code="rollout_not_found",
-        )
-    if not found:
-        raise CallerError(
-            f"The store has no rollout in group `{group}`",
-            "See the groups with `turnstile drift STORE --by group`, or leave --group out to write all",
-            code="rollout_not_found",
-        )
-    return found
+class _Written(msgspec.Struct):
+    """What was written, in all."""
+
+    rollouts: int = 0
+    sampled: int = 0
+    trainable: int = 0
+    masked: int = 0
+    discarded: int = 0
+    bare: Counter[str] = msgspec.field(default_factory=Counter[str])
+    """Rollouts without a sequence, by status."""
+
+    def add(self, rollout: Rollout) -> None:
+        counts = rollout.token_counts
+        self.rollouts += 1
+        self.sampled += counts.sampled
+        self.trainable += counts.trainable
+        self.masked += sum(counts.masked.values())
+        self.discarded += sum(counts.discarded.values())
+        if not rollout.sequences:
+            self.bare[rollout.status] += 1
+
+    def told(self) -> str:
+        """Where each sampled token went, and which rollouts give a trainer nothing."""
+        where = f"{self.trainable} trainable, {self.masked} masked, {self.discarded} discarded"
+        lines = [f": {self.sampled} sampled tokens = {where}"]
+        if self.bare:
+            statuses = ", ".join(f"{number} {status}" for status, number in sorted(self.bare.items()))
+            lines.append(f"{counted(self.bare.total(), 'rollout')} without a sequence: {statuses}")
+        return "\n".join(lines)
 
 
-def _all(reader: Reader, group: str | None) -> Iterator[RolloutSummary]:
-    after = 0
-    while page := reader.rollouts(group_id=group, after=after, limit=1000):
-        yield from page
-        after = page[-1].number
-
-
-def _assembled(reader: Reader, chosen: list[RolloutSummary], lost: list[str]) -> Iterator[Rollout]:
-    """The rollouts one by one; one that cannot be put together is named in `lost` and costs no other."""
-    for summary in chosen:
-        try:
-            yield assemble(Forest.of(reader.records(summary.rollout_id, summary.attempt)))
-        except (StoreError, ConservationError) as damaged:
-            lost.append(f"{summary.rollout_id} attempt {summary.attempt}: {damaged}")
+def _write(source: Source, output: Path) -> _Written:
+    written, sides = _Written(), SideWriter(output, source)
+    with (
+        progress_bar(TextColumn("export"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar,
+        open_writer(output) as writer,
+    ):
+        for rollout in bar.track(source.rollouts(), total=source.total):
+            try:
+                sides.write(rollout)
+            except SideBytesLost as lost:
+                source.lost.append(f"written without its files: {rollout.rollout_id} attempt {rollout.attempt}: {lost}")
+            writer.write(rollout)
+            written.add(rollout)
+    return written

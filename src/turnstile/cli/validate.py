@@ -6,41 +6,45 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.progress import SpinnerColumn, TextColumn
 
-from turnstile.cli.progress import counted
-from turnstile.errors import CallerError
-from turnstile.trajectory.validate import STRANGERS_LIMIT, FileCheck
+from turnstile.cli.progress import counted, progress_bar
+from turnstile.trajectory.validate import STRANGERS_LIMIT, FileCheck, UnknownMeaning
 
 INVALID = 5
 
 
 def validate(
-    file: Annotated[Path, typer.Argument(help="A .jsonl, .jsonl.zst or .parquet file of trajectories.")],
+    file: Annotated[
+        Path, typer.Argument(help="A .jsonl, .jsonl.zst or .parquet file of trajectories, or a folder of such files.")
+    ],
+    allow_unknown: Annotated[
+        bool,
+        typer.Option("--allow-unknown", help="Only warn where the meaning of trained log-probabilities is unknown."),
+    ] = False,
 ) -> None:
     """Check every rule of the format.
 
     One line a violation: `CODE rollout_id sequence index message`. Codes that begin with E are errors (exit 5),
     with W warnings (exit 0). docs/reference/validate-codes.md explains each.
     """
-    if file.is_dir():
-        raise CallerError(
-            f"`{file}` is a store: export it first",
-            f"Run `turnstile export {file} -o rollouts.jsonl`, then validate that file",
-            code="no_such_file",
-        )
-    check = FileCheck(file)
+    check = FileCheck(file, UnknownMeaning.ALLOWED if allow_unknown else UnknownMeaning.REFUSED)
     errors = warnings = 0
-    for violation in check.violations():
-        typer.echo(str(violation))
-        if violation.code.startswith("E"):
-            errors += 1
-        else:
-            warnings += 1
+    with progress_bar(TextColumn("validate"), SpinnerColumn(), TextColumn("{task.completed} rollouts")) as bar:
+        shown = bar.add_task("validate", total=None)
+        for violation in check.violations():
+            bar.update(shown, completed=check.rollouts)
+            typer.echo(str(violation))
+            if violation.code.startswith("E"):
+                errors += 1
+            else:
+                warnings += 1
     read = f"{counted(check.rollouts, 'rollout')} read, {counted(errors, 'error')}, {counted(warnings, 'warning')}"
     typer.echo(f"{file}: {read}", err=True)
     if check.gave_up:
         typer.echo(
-            f"No rollout in the first {STRANGERS_LIMIT} lines, so the rest was not read; give a file of trajectories.",
+            f"No rollout in the first {STRANGERS_LIMIT} lines of a file, so its rest was not read;"
+            " give files of trajectories.",
             err=True,
         )
     if errors:

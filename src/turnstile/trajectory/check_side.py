@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import ast
-import math
-import re
 from array import array
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from itertools import pairwise
 from typing import TypeAlias
 
-import msgspec
-
 from turnstile.tokens import SegmentKind
+from turnstile.trajectory.npy import SideArray, from_npy
 from turnstile.trajectory.shapes import ArrayEntry, MediaEntry, Sequence
+from turnstile.trajectory.side_files import SideKind
 from turnstile.trajectory.violation import Fault
 
-SideBytes: TypeAlias = Callable[[str, str], bytes | None]
-"""(`media` or `arrays`, name of a file) -> its bytes; None if it is not there."""
+SideBytes: TypeAlias = Callable[[SideKind, str], bytes | None]
+"""(kind, hash) -> the bytes that lie beside the file under that hash; None if they are not there."""
 
-_NPY_MAGIC = b"\x93NUMPY\x01\x00"
-_NPY_DTYPES = {"|u1": "uint8", "<i2": "int16", "<i4": "int32", "<i8": "int64", "<f4": "float32", "<f8": "float64"}
-_SIZES = {"uint8": 1, "int16": 2, "int32": 4, "int64": 8, "float32": 4, "float64": 8}
-_NPY_HEADER = re.compile(rb"\{.*\}\s*", re.DOTALL)
+_RESERVED = {
+    "routed_experts": (("uint8", "int16"), "tokens", 3),
+    "topk_ids": (("int32",), "sampled", 2),
+    "topk_logprobs": (("float32",), "sampled", 2),
+    "kept_ids": (("int32",), "sampled", 1),
+    "kept_offsets": (("int32",), "sampled", 1),
+}
+"""Dtypes, axis and number of dimensions of the arrays whose names the format reserves."""
 
 
 def check_media_runs(sequence: Sequence, at: int) -> Iterator[Fault]:
@@ -62,70 +63,71 @@ def check_array_shapes(sequence: Sequence, at: int) -> Iterator[Fault]:
             yield Fault(
                 "E701", f"array {name}: expected rows within [0, {length}), got [{entry.start}, {entry.end})", at
             )
+        if name in _RESERVED:
+            yield from _check_reserved(name, entry, at)
         rows = entry.end - entry.start + (1 if name == "kept_offsets" else 0)
         # Kept sets are ragged: their length stands in the offsets.
         if name != "kept_ids" and entry.shape[:1] != (rows,):
             yield Fault("E701", f"array {name}: expected {rows} rows, got shape {list(entry.shape)}", at)
 
 
-def check_side_bytes(sequence: Sequence, at: int, side_bytes: SideBytes, missing: str) -> Iterator[Fault]:
-    """E602, E701 and E702 on the bytes themselves. `missing` is the code for media bytes that are not there."""
-    for number, entry in enumerate(sequence.media):
-        found = side_bytes("media", f"{entry.sha256[:2]}/{entry.sha256}") if _is_hash(entry.sha256) else None
-        if found is None:
-            yield Fault(missing, f"media bytes of entry {number} missing", at, entry.offset)
-        elif sha256(found).hexdigest() != entry.sha256:
-            yield Fault("E602", f"media bytes of entry {number} changed", at, entry.offset)
-    stored: dict[str, bytes] = {}
-    for name, entry in sequence.arrays.items():
-        found = side_bytes("arrays", f"{entry.sha256}.npy") if _is_hash(entry.sha256) else None
-        fault = _array_fault(name, entry, found)
-        if fault:
-            yield Fault("E701", fault, at)
-        elif found is not None:
-            stored[name] = _npy_data(found)
-    kept = [sequence.arrays[name].dtype for name in ("kept_ids", "kept_offsets") if name in stored]
-    if kept == ["int32", "int32"]:
-        yield from _check_kept(sequence, stored["kept_ids"], stored["kept_offsets"], at)
+def _check_reserved(name: str, entry: ArrayEntry, at: int) -> Iterator[Fault]:
+    dtypes, axis, dimensions = _RESERVED[name]
+    if entry.dtype not in dtypes or entry.axis != axis or len(entry.shape) != dimensions:
+        expected = f"{' or '.join(dtypes)} of {dimensions} dimensions along {axis}"
+        got = f"{entry.dtype} of {len(entry.shape)} along {entry.axis}"
+        yield Fault("E701", f"array {name}: expected {expected}, got {got}", at)
 
 
-def _is_hash(text: str) -> bool:
-    # The file's word becomes a path; anything but a hash could lead out of the folder.
-    return re.fullmatch("[0-9a-f]{64}", text) is not None
+class SideChecks:
+    """E602, E701 and E702: the bytes beside one file. Media that many rollouts share are hashed once."""
+
+    def __init__(self, side_bytes: SideBytes, missing: str) -> None:
+        """`missing` is the code for media bytes that are not there."""
+        self._side_bytes = side_bytes
+        self._missing = missing
+        self._media: dict[str, tuple[str, str] | None] = {}
+
+    def check(self, sequence: Sequence, at: int) -> Iterator[Fault]:
+        """What is wrong with the bytes that a sequence names."""
+        for number, entry in enumerate(sequence.media):
+            if entry.sha256 not in self._media:
+                found = self._side_bytes(SideKind.MEDIA, entry.sha256)
+                self._media[entry.sha256] = _media_fault(found, entry, self._missing)
+            fault = self._media[entry.sha256]
+            if fault is not None:
+                yield Fault(fault[0], f"media bytes of entry {number} {fault[1]}", at, entry.offset)
+        stored: dict[str, SideArray] = {}
+        for name, entry in sequence.arrays.items():
+            found = _array_fault(name, entry, self._side_bytes(SideKind.ARRAYS, entry.sha256))
+            if isinstance(found, str):
+                yield Fault("E701", found, at)
+            else:
+                stored[name] = found
+        ids, offsets = stored.get("kept_ids"), stored.get("kept_offsets")
+        if ids and offsets and ids.dtype == offsets.dtype == "int32":
+            yield from _check_kept(sequence, ids.data, offsets.data, at)
 
 
-class _NpyHeader(msgspec.Struct, frozen=True):
-    descr: str
-    fortran_order: bool
-    shape: tuple[int, ...]
+def _media_fault(found: bytes | None, entry: MediaEntry, missing: str) -> tuple[str, str] | None:
+    if found is None:
+        return missing, "missing"
+    return None if sha256(found).hexdigest() == entry.sha256 else ("E602", "changed")
 
 
-def _array_fault(name: str, entry: ArrayEntry, found: bytes | None) -> str:
+def _array_fault(name: str, entry: ArrayEntry, found: bytes | None) -> SideArray | str:
+    """The array itself, or what is wrong with it."""
     if found is None:
         return f"array {name}: its file is missing"
     if sha256(found).hexdigest() != entry.sha256:
         return f"array {name}: its file changed"
     try:
-        header = msgspec.convert(ast.literal_eval(_npy_header(found).decode("latin-1")), _NpyHeader)
-    except (ValueError, SyntaxError, msgspec.ValidationError):
-        return f"array {name}: its file is no .npy of version 1"
-    dtype = _NPY_DTYPES.get(header.descr, header.descr)
-    if header.fortran_order or (dtype, header.shape) != (entry.dtype, entry.shape):
-        return f"array {name}: expected {entry.dtype} {list(entry.shape)}, got {dtype} {list(header.shape)}"
-    if len(_npy_data(found)) != math.prod(entry.shape) * _SIZES.get(dtype, 0):
-        return f"array {name}: its file is cut short"
-    return ""
-
-
-def _npy_header(found: bytes) -> bytes:
-    header = found[10 : 10 + int.from_bytes(found[8:10], "little")]
-    if not found.startswith(_NPY_MAGIC) or not _NPY_HEADER.fullmatch(header):
-        raise ValueError("no .npy header")
-    return header
-
-
-def _npy_data(found: bytes) -> bytes:
-    return found[10 + int.from_bytes(found[8:10], "little") :]
+        array = from_npy(found)
+    except ValueError as error:
+        return f"array {name}: its file {error}"
+    if (array.dtype, array.shape) != (entry.dtype, entry.shape):
+        return f"array {name}: expected {entry.dtype} {list(entry.shape)}, got {array.dtype} {list(array.shape)}"
+    return array
 
 
 def _check_kept(sequence: Sequence, ids: bytes, offsets: bytes, at: int) -> Iterator[Fault]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from turnstile.errors import CallerError, StoreError
 from turnstile.trajectory.format import Rollout, decode_line, encode_line, from_fields
 from turnstile.trajectory.parquet import ParquetWriter, read_parquet
+from turnstile.trajectory.side_files import SideSource, SideWriter
 
 
 class FileForm(enum.StrEnum):
@@ -38,35 +39,15 @@ class Unreadable(msgspec.Struct, frozen=True):
     remedy: str
 
 
-class SideFiles:
-    """Media and side arrays that lie beside a trajectory file, in `FILE.media/` and `FILE.arrays/`."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._beside = {kind: Path(f"{os.fspath(path)}.{kind}") for kind in ("media", "arrays")}
-
-    @property
-    def has_media(self) -> bool:
-        """Whether there is a folder of media."""
-        return self._beside["media"].is_dir()
-
-    def read(self, kind: str, name: str) -> bytes | None:
-        """The bytes of one file of `media` or `arrays`; None if it is not there.
-
-        Raises: StoreError if it cannot be read.
-        """
-        try:
-            return (self._beside[kind] / name).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise StoreError(f"{self._beside[kind] / name} cannot be read: {error}", "Check the disk") from error
-
-
 class RolloutWriter(Protocol):
     """Takes the rollouts of one file, in order."""
 
     def write(self, rollout: Rollout) -> None:
-        """Add one rollout. Raises: CallerError if a number in it is not finite; StoreError if the disk refuses."""
+        """Add one rollout.
+
+        Raises: CallerError if a number in it is not finite; SideBytesLost if bytes that it names cannot be had, and
+        nothing of it is written then; StoreError if the disk refuses.
+        """
         ...
 
 
@@ -81,9 +62,13 @@ def form_of(path: Path) -> FileForm:
 
 
 @contextmanager
-def open_writer(path: str | os.PathLike[str]) -> Generator[RolloutWriter]:
+def open_writer(path: str | os.PathLike[str], side: SideSource | None = None) -> Generator[RolloutWriter]:
     """Write a trajectory file; it appears under its name, whole, when the block ends well, and else not at all.
 
+    Args:
+        path: Its name.
+        side: Where media and side arrays come from; they are put beside the file as rollouts name them, by hash.
+            None: nothing is put there.
     Raises: CallerError for a name of no known form; StoreError if the disk refuses.
     """
     target = Path(path)
@@ -91,7 +76,7 @@ def open_writer(path: str | os.PathLike[str]) -> Generator[RolloutWriter]:
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         with _writer(partial, form) as writer:
-            yield writer
+            yield writer if side is None else _WithSides(writer, SideWriter(target, side))
         with partial.open("rb") as written:
             os.fsync(written.fileno())
         partial.replace(target)
@@ -103,10 +88,10 @@ def open_writer(path: str | os.PathLike[str]) -> Generator[RolloutWriter]:
         partial.unlink(missing_ok=True)
 
 
-def write(path: str | os.PathLike[str], rollouts: Iterable[Rollout]) -> int:
+def write(path: str | os.PathLike[str], rollouts: Iterable[Rollout], side: SideSource | None = None) -> int:
     """Write rollouts to a file as `open_writer` does; answers how many there were."""
     written = 0
-    with open_writer(path) as writer:
+    with open_writer(path, side) as writer:
         for rollout in rollouts:
             writer.write(rollout)
             written += 1
@@ -114,14 +99,40 @@ def write(path: str | os.PathLike[str], rollouts: Iterable[Rollout]) -> int:
 
 
 def read(path: str | os.PathLike[str]) -> Iterator[Rollout]:
-    """Read a trajectory file, one rollout after the other.
+    """Read a trajectory file, or all of a folder by name, one rollout after the other.
 
     Raises: CallerError if there is no such file, or at the first record that is no rollout.
     """
-    for found in records(path):
-        if isinstance(found, Unreadable):
-            raise CallerError(f"{found.place} of {os.fspath(path)}: {found.problem}", found.remedy, code=found.code)
-        yield found
+    for member in members(path):
+        for found in records(member):
+            if isinstance(found, Unreadable):
+                raise CallerError(f"{found.place} of {member}: {found.problem}", found.remedy, code=found.code)
+            yield found
+
+
+def members(path: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """The trajectory files that a path stands for: itself, or those right in a folder, by name.
+
+    Raises: CallerError if it is neither, or a folder without any.
+    """
+    source = Path(path)
+    if not source.is_dir():
+        return (source,)
+    found = tuple(sorted(each for each in source.iterdir() if _is_trajectory_file(each)))
+    if not found:
+        raise CallerError(
+            f"No trajectory file in {source}",
+            "Give a folder with files named `.jsonl`, `.jsonl.zst` or `.parquet`; a store is exported first:"
+            f" `turnstile export {source} -o rollouts.jsonl`",
+            code="no_such_file",
+            status=404,
+        )
+    return found
+
+
+def _is_trajectory_file(path: Path) -> bool:
+    # A file that is still being written has a name that begins with a dot.
+    return path.is_file() and not path.name.startswith(".") and path.name.endswith(tuple(FileForm))
 
 
 def records(path: str | os.PathLike[str]) -> Iterator[Rollout | Unreadable]:
@@ -183,6 +194,18 @@ def _opened(path: Path, form: FileForm) -> io.BufferedReader:
         return path.open("rb")
     # Arrow's stream is a raw file in all but its type.
     return io.BufferedReader(cast(io.RawIOBase, pa.input_stream(path, compression="zstd")), 1 << 20)
+
+
+class _WithSides:
+    """Puts what a rollout names beside the file before the rollout itself is written."""
+
+    def __init__(self, writer: RolloutWriter, sides: SideWriter) -> None:
+        self._writer = writer
+        self._sides = sides
+
+    def write(self, rollout: Rollout) -> None:
+        self._sides.write(rollout)
+        self._writer.write(rollout)
 
 
 class _JsonlWriter:

@@ -17,12 +17,15 @@ class Violation(msgspec.Struct, frozen=True):
     index: int | None
     """Index of what is at fault in it: a token, a sampled token, or, without a sequence, a call."""
     message: str
+    file: str = ""
+    """Name of the file, where a whole folder is checked."""
 
     def __str__(self) -> str:
         """The line that `turnstile validate` prints: `CODE rollout_id sequence index message`."""
         sequence = "-" if self.sequence is None else self.sequence
         index = "-" if self.index is None else self.index
-        return f"{self.code} {self.rollout_id} {sequence} {index} {self.message}"
+        where = f" (in {self.file})" if self.file else ""
+        return f"{self.code} {self.rollout_id} {sequence} {index} {self.message}{where}"
 
 
 class Fault(msgspec.Struct, frozen=True):

@@ -1,0 +1,180 @@
+"""Where a command's trajectories come from: a store, a trajectory file, or a folder of such files."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from turnstile.errors import CallerError, StoreError
+from turnstile.history.forest import Forest
+from turnstile.store import Blobs, Reader, RolloutSummary
+from turnstile.store.schema import JOURNAL_FILE
+from turnstile.trajectory.assemble import ConservationError, assemble
+from turnstile.trajectory.files import Unreadable, members, records
+from turnstile.trajectory.format import Rollout
+from turnstile.trajectory.rules import Rules
+from turnstile.trajectory.side_files import SideBytesLost, SideFiles, SideKind
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """Which rollouts are asked for."""
+
+    names: tuple[str, ...] = ()
+    """Their ids; empty: any."""
+    group: str | None = None
+    """Their group; None: any."""
+
+
+class Source(Protocol):
+    """Trajectories, one by one, and the bytes that they name."""
+
+    @property
+    def total(self) -> int | None:
+        """How many there will be; None where only reading tells."""
+        ...
+
+    @property
+    def lost(self) -> list[str]:
+        """What could not be given, or not whole, a line each; it costs no other rollout."""
+        ...
+
+    def rollouts(self) -> Iterator[Rollout]:
+        """The rollouts that were asked for. Raises: CallerError if one that was named is not there."""
+        ...
+
+    def side_bytes(self, kind: SideKind, name_sha256: str) -> bytes:
+        """Bytes that the rollout given last names. Raises: SideBytesLost if they are not there."""
+        ...
+
+
+@contextmanager
+def open_source(path: Path, selection: Selection, rules: Rules) -> Generator[Source]:
+    """Trajectories of a store, or of files.
+
+    Raises: CallerError if there is nothing of what is asked for, or if rules are given that only a store can follow;
+    StoreError if the store cannot be read.
+    """
+    if path.is_file() or (path.is_dir() and not (path / JOURNAL_FILE).exists() and _holds_files(path)):
+        if rules.told():
+            raise CallerError(
+                f"`{path}` is made already; how its tokens are weighted and trained is chosen when a store is exported",
+                "Export the store with these options",
+            )
+        yield _FileSource(path, selection)
+        return
+    with Reader.open(path) as reader:
+        if not reader.rollouts(limit=1):
+            raise CallerError(f"No rollouts in {path}", "Run an agent through its server first", code="store_empty")
+        yield _StoreSource(reader, Blobs(path), _chosen(reader, selection), rules)
+
+
+def _holds_files(path: Path) -> bool:
+    try:
+        return bool(members(path))
+    except CallerError:
+        return False
+
+
+class _StoreSource:
+    def __init__(self, reader: Reader, blobs: Blobs, chosen: list[RolloutSummary], rules: Rules) -> None:
+        self._reader = reader
+        self._blobs = blobs
+        self._chosen = chosen
+        self._rules = rules
+        self.lost: list[str] = []
+
+    @property
+    def total(self) -> int | None:
+        return len(self._chosen)
+
+    def rollouts(self) -> Iterator[Rollout]:
+        for summary in self._chosen:
+            try:
+                forest = Forest.of(self._reader.records(summary.rollout_id, summary.attempt))
+                rollout = assemble(forest, self._rules)
+            except (StoreError, ConservationError) as damaged:
+                self.lost.append(f"not written: {summary.rollout_id} attempt {summary.attempt}: {damaged}")
+            else:
+                yield rollout
+
+    def side_bytes(self, kind: SideKind, name_sha256: str) -> bytes:
+        # A store keeps all of them by hash, whatever they are.
+        del kind
+        try:
+            return self._blobs.get(name_sha256)
+        except StoreError as lost:
+            raise SideBytesLost(lost.problem, lost.remedy) from lost
+
+
+class _FileSource:
+    def __init__(self, path: Path, selection: Selection) -> None:
+        self._members = members(path)
+        self._selection = selection
+        self._reading = SideFiles(self._members[0])
+        self.lost: list[str] = []
+
+    @property
+    def total(self) -> int | None:
+        return None
+
+    def rollouts(self) -> Iterator[Rollout]:
+        found: set[str] = set()
+        for member in self._members:
+            self._reading = SideFiles(member)
+            for record in records(member):
+                if isinstance(record, Unreadable):
+                    self.lost.append(f"not written: {record.place} of {member}: {record.problem}")
+                elif self._is_chosen(record):
+                    found.add(record.rollout_id)
+                    yield record
+        missing = sorted(set(self._selection.names) - found)
+        if missing:
+            raise _not_found(f"There is no rollout `{missing[0]}`", self._selection.group)
+        if self._selection.group is not None and not found:
+            raise _not_found("There is no rollout", self._selection.group)
+
+    def _is_chosen(self, rollout: Rollout) -> bool:
+        names, group = self._selection.names, self._selection.group
+        return (not names or rollout.rollout_id in names) and group in (None, rollout.group_id)
+
+    def side_bytes(self, kind: SideKind, name_sha256: str) -> bytes:
+        return self._reading.side_bytes(kind, name_sha256)
+
+
+def _not_found(problem: str, group: str | None) -> CallerError:
+    within = f" in group `{group}`" if group else ""
+    return CallerError(
+        f"{problem}{within}",
+        "Look at the ids and groups in the file, or leave --rollout and --group out to take all",
+        code="rollout_not_found",
+    )
+
+
+def _chosen(reader: Reader, selection: Selection) -> list[RolloutSummary]:
+    names, group = selection.names, selection.group
+    found = [summary for summary in _all(reader, group) if not names or summary.rollout_id in names]
+    missing = sorted(set(names) - {summary.rollout_id for summary in found})
+    if missing:
+        raise CallerError(
+            f"The store has no rollout `{missing[0]}`" + (f" in group `{group}`" if group else ""),
+            "See the ids with `turnstile drift STORE --by rollout`, or leave --rollout out to write all",
+            code="rollout_not_found",
+        )
+    if not found:
+        raise CallerError(
+            f"The store has no rollout in group `{group}`",
+            "See the groups with `turnstile drift STORE --by group`, or leave --group out to write all",
+            code="rollout_not_found",
+        )
+    return found
+
+
+def _all(reader: Reader, group: str | None) -> Iterator[RolloutSummary]:
+    after = 0
+    while page := reader.rollouts(group_id=group, after=after, limit=1000):
+        yield from page
+        after = page[-1].number
