@@ -113,6 +113,12 @@ def wires() -> Any:
 
 
 @pytest.fixture(scope="session")
+def seeing() -> Any:
+    """The module with an engine at the seam that is shown images."""
+    return by_path("seeing")
+
+
+@pytest.fixture(scope="session")
 def responding() -> Any:
     """The module with an agent that speaks OpenAI Responses."""
     return by_path("responding")

@@ -47,6 +47,9 @@ class Media(msgspec.Struct, frozen=True):
     media_type: str
     data: bytes
     """As the client sent them, decoded from base64."""
+    width: int | None = None
+    """In pixels, as its header says; None: the header cannot be read."""
+    height: int | None = None
 
     @property
     def image(self) -> Image:

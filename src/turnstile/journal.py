@@ -60,6 +60,31 @@ class RolloutOpened(msgspec.Struct, frozen=True, tag="rollout_opened", omit_defa
     """The policy under which its trajectory is made."""
 
 
+class ShownImage(msgspec.Struct, frozen=True, array_like=True):
+    """An image that a call adds to its prompt."""
+
+    at_A: int
+    """Index of its placeholder in `added_A`."""
+    sha256: str
+    """Of its bytes, which the store has under that name."""
+    media_type: str
+    size_bytes: int
+    width: int | None
+    """In pixels, as its header says; None: the header cannot be read."""
+    height: int | None
+
+
+class ImageRun(msgspec.Struct, frozen=True, array_like=True):
+    """What an engine ran in the place of an image's placeholder."""
+
+    length: int
+    """In ids."""
+    num_tokens: int
+    """Embeddings that it consumes; fewer than ids where rows or tiles are separated."""
+    ids: IdRun = IdRun()
+    """Its ids; empty: the placeholder `length` times."""
+
+
 class CallStarted(msgspec.Struct, frozen=True, tag="call_started", omit_defaults=True):
     """A request was planned; durable before the engine hears anything."""
 
@@ -79,7 +104,7 @@ class CallStarted(msgspec.Struct, frozen=True, tag="call_started", omit_defaults
     added_A: IdRun
     added_segments: tuple[Segment, ...]
     prompt_sha256: str
-    """Ids hash of the whole prompt, held and added."""
+    """Ids hash of the whole prompt, held and added, with one placeholder for each image."""
     history: History
     covered_M: int
     """How many leading messages of the request the parent's path stands for."""
@@ -110,6 +135,10 @@ class CallStarted(msgspec.Struct, frozen=True, tag="call_started", omit_defaults
     """What the harness wanted an auxiliary call for."""
     parent_agent: str = ""
     """Who called the sub-agent that `agent_name` names, as the harness told it."""
+    images: tuple[ShownImage, ...] = ()
+    """The images behind the placeholders in `added_A`, in order."""
+    placeholder_id: int | None = None
+    """The id that stands for each of them; None: the prompt has no image."""
     engine_name: str = ""
     """Which of the engines it went to, as host and port; empty in records from before there were names."""
 
@@ -172,6 +201,9 @@ class SampledChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     notes: tuple[Note, ...] = ()
     placeholders_S: tuple[int, ...] = ()
     """Indices of ids that are an image's placeholder, which only an image may put there."""
+    image_runs: tuple[ImageRun, ...] = ()
+    """What was run for the last images of the prompt, in order: at least for those that the call adds. Empty: there
+    are none, or the engine did not say."""
     policy_ranges: tuple[PolicyRange, ...] = ()
     """Tiles the ids; empty: policy_min and policy_max hold for each of them, and there is no more to say."""
     engine_calls: tuple[EngineCall, ...] = ()

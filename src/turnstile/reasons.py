@@ -122,6 +122,27 @@ class IncompleteReason(enum.StrEnum):
     """The engine's answer broke off."""
     STOP_UNKNOWN = "stop_unknown"
     """The engine says it stopped, but neither a stop token nor a stop string is there."""
+    EXPANSION_UNKNOWN = "expansion_unknown"
+    """The engine did not say which ids it ran in the places of the images; nothing else is in doubt."""
+
+
+class ImageFault(enum.StrEnum):
+    """What is wrong with an echo of a prompt with images; such an answer is an error and never a turn."""
+
+    IMAGE_COUNT = "image_count"
+    """The engine put in more or fewer images than it was given."""
+    IMAGE_NOT_RUN = "image_not_run"
+    """A placeholder stands as it was sent: the model was shown no image in its place."""
+    IMAGE_RUN_BROKEN = "image_run_broken"
+    """What stands for an image has no placeholder, or not one for each of its embeddings."""
+    IMAGE_IN_WRONG_PLACE = "image_in_wrong_place"
+    """With one placeholder for each image the echo is not the prompt that was sent."""
+    IMAGE_CHANGED = "image_changed"
+    """An image of an earlier turn was run as other ids than it was then."""
+    IMAGE_TOKENS_COUNTED = "image_tokens_counted"
+    """The engine counted another number of prompt ids than it echoed."""
+    IMAGE_CHOICES_DIFFER = "image_choices_differ"
+    """Two choices of one call were given the images as different ids."""
 
 
 class FailReason(enum.StrEnum):

@@ -12,12 +12,16 @@ from typing import Any
 import pytest
 
 from turnstile.engines import LlamaServer
+from turnstile.exchange.images import Gallery
+from turnstile.exchange.policy_log import PolicyLog, PolicyState, Standing
 from turnstile.exchange.rollouts import Policies, Rollouts
 from turnstile.exchange.world import World
 from turnstile.parsing.formats import detect
 from turnstile.server.start import read_model_folder
-from turnstile.store import Journal, Reader
+from turnstile.store import Blobs, Journal, Reader
 from turnstile.templates.facts import serve
+from turnstile.templates.files import ModelFiles
+from turnstile.templates.served import Served
 from turnstile.templates.tokenizer import Tokenizer
 
 DEFAULTS = Policies()
@@ -57,6 +61,33 @@ def rollouts(reopen: Callable[[], Rollouts]) -> Rollouts:
     return reopen()
 
 
+@pytest.fixture(scope="session")
+def sighted_files(family: Callable[[str], Path]) -> tuple[ModelFiles, Served]:
+    """Qwen2.5-VL, read once."""
+    files = read_model_folder(family("qwen2.5-vl"))
+    return files, serve(files, model="m", stop_ids=frozenset())
+
+
+@pytest.fixture
+async def sighted(
+    seeing: Any, sighted_files: tuple[ModelFiles, Served], clock: Callable[[], datetime], tmp_path: Path
+) -> World:
+    """The real parts of Qwen2.5-VL around an engine at the seam that is shown images; it is `sighted.engine`."""
+    files, served = sighted_files
+    names = (f"call{at}" for at in count())
+    return World(
+        served=served,
+        answer_format=detect(files.chat_template),
+        engine=seeing.SeeingEngine(),
+        now=clock,
+        mint_call_id=lambda: next(names),
+        draw_seed=lambda below: 11 % below,
+        policy=PolicyLog(state=PolicyState({"": Standing(5)})),
+        off_loop=lambda work: asyncio.to_thread(work),
+        gallery=Gallery(Blobs(tmp_path)),
+    )
+
+
 @pytest.fixture
 async def fake(fakes: Any, wires: Any, tools_folder: Path, tokenizers_of: Callable[[Path], Tokenizer]) -> Any:
     """A fake llama.cpp that speaks SmolLM2's tokens, in this event loop."""
@@ -83,7 +114,7 @@ async def world(fake: Any, tools_folder: Path, clock: Callable[[], datetime]) ->
         now=clock,
         mint_call_id=lambda: next(names),
         draw_seed=lambda below: 11 % below,
-        policy_version=lambda: 5,
+        policy=PolicyLog(state=PolicyState({"": Standing(5)})),
         off_loop=lambda work: asyncio.to_thread(work),
     )
     await server.close()

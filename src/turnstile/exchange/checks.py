@@ -10,6 +10,7 @@ import msgspec
 
 from turnstile.errors import EchoMismatch, EngineError
 from turnstile.generation import Draw, Finish, Generation, LogprobsMode, Note, Prompt
+from turnstile.journal import ImageRun
 from turnstile.reasons import IncompleteReason, NoteCode
 from turnstile.tokens import IdRun, Vocabulary, first_difference
 
@@ -26,12 +27,14 @@ class Verdict(msgspec.Struct, frozen=True):
     notes: tuple[Note, ...]
     placeholders_S: tuple[int, ...] = ()
     """Indices of sampled ids that are an image's placeholder."""
+    image_runs: tuple[ImageRun, ...] = ()
+    """What was run for the last images of the prompt (`SampledChoice.image_runs`)."""
 
 
 def verify(
     prompt: Prompt, draw: Draw, generation: Generation, vocabulary: Vocabulary, placeholder_id: int | None = None
 ) -> Verdict:
-    """Check one completion against what was asked.
+    """Check one completion against what was asked; where the prompt has images, `with_images` checks its echo.
 
     Args:
         prompt: what the engine was to run.
@@ -42,7 +45,8 @@ def verify(
 
     Raises: EchoMismatch if the engine ran other prompt ids; EngineError if it answered what cannot be true.
     """
-    _check_echo(prompt, generation)
+    if not prompt.media:
+        _check_echo(prompt, generation)
     _check_ids(generation.ids_S, vocabulary)
     incomplete: list[IncompleteReason] = []
     notes: list[Note] = []

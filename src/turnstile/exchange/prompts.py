@@ -6,6 +6,7 @@ import msgspec
 
 from turnstile.conversation import Call
 from turnstile.exchange.draws import refuse_images, refuse_lost_tools
+from turnstile.exchange.images import Shown, images_of, shown_in, shown_messages, with_media
 from turnstile.exchange.world import World
 from turnstile.generation import Head, Match, Prompt
 from turnstile.history.forest import Forest
@@ -21,6 +22,8 @@ class PlannedPrompt(msgspec.Struct, frozen=True):
     head: Head
     held: Match
     prompt: Prompt
+    shown: Shown
+    """The images in it."""
 
 
 async def prompt_for(world: World, forest: Forest, opened: RolloutOpened, call: Call) -> PlannedPrompt:
@@ -32,7 +35,8 @@ async def prompt_for(world: World, forest: Forest, opened: RolloutOpened, call: 
         opened: the rollout's first record: its clock and policy.
         call: the request.
 
-    Raises: CallerError for what this model or engine cannot be given, and as `plan` does.
+    Raises: CallerError for what this model or engine cannot be given, and as `plan` does; StoreError if the bytes of an
+        image that the request only names are gone.
     """
     seated = seat_late_system(world.served, call)
     call = seated.call
@@ -42,4 +46,14 @@ async def prompt_for(world: World, forest: Forest, opened: RolloutOpened, call: 
     held = match(forest, head, call)
     prompt = await world.off_loop(lambda: plan(world.served, call, held, opened.opened_at, opened.retention))
     prompt = msgspec.structs.replace(prompt, notes=(*seated.notes, *prompt.notes))
-    return PlannedPrompt(head, held, prompt)
+    prompt = await _with_images(world, call, held, prompt)
+    return PlannedPrompt(head, held, prompt, shown_in(prompt, forest))
+
+
+async def _with_images(world: World, call: Call, held: Match, prompt: Prompt) -> Prompt:
+    images = images_of(shown_messages(held))
+    facts = world.served.for_tools(tuple(tool.declaration for tool in call.tools)).facts.images
+    if not images or facts is None:
+        return prompt
+    prompt = msgspec.structs.replace(prompt, placeholder_id=facts.placeholder_id)
+    return await with_media(prompt, images, call.media, world.gallery)

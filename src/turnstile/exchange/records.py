@@ -10,6 +10,7 @@ import msgspec
 from turnstile.conversation import Call, Message, Role, TokenLogprob
 from turnstile.engines.base import Capabilities
 from turnstile.exchange.checks import Verdict
+from turnstile.exchange.images import Shown, shown_messages
 from turnstile.exchange.inflight import Flight
 from turnstile.generation import Draw, Generation, GrammarConstraint, Head, Match, Note, Prompt, Root
 from turnstile.history.forest import Forest
@@ -27,6 +28,8 @@ class Planned(msgspec.Struct, frozen=True):
     held: Match
     prompt: Prompt
     draw: Draw
+    shown: Shown = Shown()
+    """The images in the prompt."""
 
 
 class Sampled(msgspec.Struct, frozen=True):
@@ -59,7 +62,7 @@ def call_started(planned: Planned, forest: Forest, flight: Flight, engine: Capab
         prompt_sha256=forest.prompt_sha256(prompt.parent, prompt.held_T, prompt.added_A),
         history=prompt.history,
         covered_M=held.covered_M if prompt.parent else 0,
-        new_M=held.new_M if prompt.parent else _whole_conversation(held),
+        new_M=held.new_M if prompt.parent else shown_messages(held),
         sampling=call.sampling,
         draw=planned.draw,
         body_digest=flight.digest,
@@ -75,6 +78,8 @@ def call_started(planned: Planned, forest: Forest, flight: Flight, engine: Capab
         kind=call.kind,
         purpose=call.purpose,
         parent_agent=call.parent_agent,
+        images=planned.shown.added,
+        placeholder_id=prompt.placeholder_id,
     )
 
 
@@ -111,12 +116,6 @@ def _noticed(planned: Planned) -> Iterator[Note]:
         yield Note(NoteCode.REASONING_BLOB_UNKNOWN, ", ".join(call.foreign_marks[:3]))
 
 
-def _whole_conversation(held: Match) -> tuple[Message, ...]:
-    if held.parent is None:
-        return held.new_M
-    return (*held.parent.history_M, held.parent.message, *held.new_M)
-
-
 def sampled_choice(choice: int, sampled: Sampled, announced: tuple[int | None, int | None]) -> SampledChoice:
     """The record of one completion.
 
@@ -149,5 +148,6 @@ def sampled_choice(choice: int, sampled: Sampled, announced: tuple[int | None, i
         policy_max=policy_max if known else None,
         incomplete=sampled.verdict.incomplete,
         placeholders_S=sampled.verdict.placeholders_S,
+        image_runs=sampled.verdict.image_runs,
         notes=(*generation.notes, *sampled.verdict.notes, *parsed.notes),
     )

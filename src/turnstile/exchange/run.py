@@ -18,6 +18,8 @@ from turnstile.errors import TurnstileError
 from turnstile.exchange.checks import verify
 from turnstile.exchange.draws import SEED_SPACE, Overflow, choices_of, clamped, draw_for, refuse_what_is_not_honoured
 from turnstile.exchange.failures import Progress, failure
+from turnstile.exchange.image_checks import check_agreement, with_images
+from turnstile.exchange.images import expanded_length, keep_added
 from turnstile.exchange.inflight import Flight
 from turnstile.exchange.partials import Reading
 from turnstile.exchange.prompts import prompt_for
@@ -64,12 +66,14 @@ async def _take(turn: _Turn) -> Answer:
     world, rollout, flight = turn.world, turn.rollout, turn.flight
     planned = await _planned(turn)
     flight.history = planned.prompt.history
+    await keep_added(world.gallery, planned.prompt, planned.shown)
     await rollout.keep(  # !
         call_started(planned, rollout.forest, flight, world.engine.capabilities, world.now())
     )
     flight.kept()
     draws = choices_of(planned.draw, turn.call.sampling)
-    choices = await _together([_sample(turn, planned.prompt, draw) for draw in draws])  # !
+    choices = await _together([_sample(turn, planned, draw) for draw in draws])  # !
+    check_agreement([kept for kept, _ in choices])
     await rollout.keep(  # !
         TurnCommitted(rollout.opened.rollout_id, flight.call_id, world.now(), tuple(kept for kept, _ in choices))
     )
@@ -88,12 +92,13 @@ async def _planned(turn: _Turn) -> Planned:
     draw = draw_for(call, constraint, world.served.stop_ids, seed, rollout.opened.rollout_id)
     refuse_what_is_not_honoured(draw, world.engine.capabilities)
     if world.overflow is Overflow.CLAMP:
-        draw = clamped(draw, len(planned.prompt), world.engine.capabilities.context_length)
-    return Planned(call, planned.head, planned.held, planned.prompt, draw)
+        length = expanded_length(planned.prompt, planned.shown, rollout.forest)
+        draw = clamped(draw, length, world.engine.capabilities.context_length)
+    return Planned(call, planned.head, planned.held, planned.prompt, draw, planned.shown)
 
 
-async def _sample(turn: _Turn, prompt: Prompt, draw: Draw) -> tuple[SampledChoice, Reply]:
-    world, flight = turn.world, turn.flight
+async def _sample(turn: _Turn, planned: Planned, draw: Draw) -> tuple[SampledChoice, Reply]:
+    world, flight, prompt = turn.world, turn.flight, planned.prompt
     setup = _setup(turn, prompt, draw)
     parser = Parser(setup)
     logprobs: list[TokenLogprob] = []
@@ -111,6 +116,7 @@ async def _sample(turn: _Turn, prompt: Prompt, draw: Draw) -> tuple[SampledChoic
 
     generation = await world.engine.generate(prompt, draw, emit)
     verdict = verify(prompt, draw, generation, world.served.tokenizer, placeholder_id)
+    verdict = with_images(verdict, prompt, planned.shown, generation)
     parsed = parser.finish(generation)
     flight.tell(*parsed.flush)
     sampled = Sampled(generation, verdict, parsed, tuple(logprobs))

@@ -9,6 +9,7 @@ import msgspec
 
 from turnstile.engines.base import Engine
 from turnstile.exchange.draws import Overflow
+from turnstile.exchange.images import Gallery
 from turnstile.generation import Prompt
 from turnstile.history.forest import Forest
 from turnstile.parsing.formats import AnswerFormat
@@ -46,3 +47,5 @@ class World(msgspec.Struct, frozen=True):
     """Which engine renders and which encodes for it."""
     overflow: Overflow = Overflow.AS_ENGINE
     """What becomes of a request for more tokens than the engine's window has room for."""
+    gallery: Gallery | None = None
+    """Where the bytes of images are kept; None: nowhere, and an image that is only named is run without them."""

@@ -11,10 +11,12 @@ from turnstile.conversation import Message, Past
 from turnstile.generation import NodeRef
 from turnstile.history.digest import Key
 from turnstile.journal import CallStarted, SampledChoice
-from turnstile.reasons import NoteCode
+from turnstile.reasons import IncompleteReason, NoteCode
 from turnstile.tokens import IdRun, IdsDigest
 
 _ID_BYTES = 4
+_SPLICEABLE = frozenset({IncompleteReason.EXPANSION_UNKNOWN})
+"""Doubts that do not touch the ids that are held: those have one placeholder an image."""
 
 
 class _Joined(NamedTuple):
@@ -128,7 +130,7 @@ class Node:
 
         What would be built on an answer without ids is a close right behind the generation prompt (case D4).
         """
-        return bool(self.choice.incomplete) or not self.choice.ids_S
+        return any(reason not in _SPLICEABLE for reason in self.choice.incomplete) or not self.choice.ids_S
 
     @property
     def is_resumed(self) -> bool:

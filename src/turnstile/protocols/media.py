@@ -8,8 +8,11 @@ import hashlib
 import re
 from collections.abc import Iterable
 
+import msgspec
+
 from turnstile.conversation import Media
 from turnstile.errors import CallerError
+from turnstile.protocols.image_size import pixel_size
 from turnstile.protocols.json_body import snippet, wrong_value
 
 MAX_IMAGE_BYTES = 20 * 1024 * 1024
@@ -68,7 +71,13 @@ def image_from_base64(encoded: str, declared_type: str, path: str) -> Media:
             code="invalid_value",
             param=path,
         )
-    return Media(hashlib.sha256(data).hexdigest(), found, data)
+    return with_size(Media(hashlib.sha256(data).hexdigest(), found, data))
+
+
+def with_size(media: Media) -> Media:
+    """An image with the size that its header states."""
+    size = pixel_size(media.data, media.media_type)
+    return media if size is None else msgspec.structs.replace(media, width=size.width, height=size.height)
 
 
 def distinct_media(media: Iterable[Media]) -> tuple[Media, ...]:

@@ -42,6 +42,10 @@ class Blobs:
                 ) from error
         return sha256
 
+    def has(self, sha256: str) -> bool:
+        """Whether bytes with this hash are kept, without reading them."""
+        return self._file(sha256).exists()
+
     def get(self, sha256: str) -> bytes:
         """The bytes with this hash.
 

@@ -1,0 +1,113 @@
+"""An engine at the seam that is shown images, and images to show it: real PNG files, as large as one likes."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Callable
+
+import msgspec
+
+from turnstile.conversation import Media, Usage
+from turnstile.engines.base import Capabilities
+from turnstile.expansion import ExpandedIds, ImageRange
+from turnstile.generation import Delta, Draw, Emit, Finish, Generation, LogprobsMode, Prompt
+from turnstile.tokens import IdRun, LogprobRun
+
+CAPABILITIES = Capabilities(
+    engine="seeing",
+    version="1",
+    models=("m",),
+    context_length=None,
+    concurrency=None,
+    vocab_size=None,
+    chat_template="",
+    honours=frozenset(Draw.__struct_fields__),
+    constraints=frozenset({"free"}),
+    max_top_logprobs=0,
+    echoes_prompt_ids="ids",
+    images="collapsed",
+)
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png(width: int, height: int, shade: int = 0) -> bytes:
+    """A grey PNG of that size; another shade is another file."""
+    rows = (b"\0" + bytes([shade]) * width) * height
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
+
+
+def picture(width: int, height: int, shade: int = 0) -> Media:
+    data = png(width, height, shade)
+    return Media(hashlib.sha256(data).hexdigest(), "image/png", data, width, height)
+
+
+def tokens_of(media: Media) -> int:
+    """One for each 28 x 28 pixels, at least four, as Qwen2.5-VL counts."""
+    return max(4, round(media.width / 28) * round(media.height / 28))
+
+
+def as_run(prompt: Prompt) -> ExpandedIds:
+    """A prompt as an engine runs it, found by looking for its placeholders one by one."""
+    ids: list[int] = []
+    ranges: list[ImageRange] = []
+    waiting = list(prompt.media)
+    for token_id in prompt.ids_T.tolist():
+        if token_id == prompt.placeholder_id and waiting:
+            count = tokens_of(waiting.pop(0))
+            ranges.append(ImageRange(len(ids), count, count))
+            ids += [token_id] * count
+        else:
+            ids.append(token_id)
+    assert not waiting
+    return ExpandedIds(IdRun.of(ids), tuple(ranges))
+
+
+def honest(_: Prompt, generation: Generation) -> Generation:
+    return generation
+
+
+class SeeingEngine:
+    """Answers with the scripted ids, each -0.5, and says what it ran."""
+
+    def __init__(self) -> None:
+        self.capabilities = CAPABILITIES
+        self.answers: list[list[int]] = []
+        self.prompts: list[Prompt] = []
+        self.twist: Callable[[Prompt, Generation], Generation] = honest
+        """What of an answer is told otherwise than it was."""
+        self.stops: frozenset[int] = frozenset()
+
+    async def generate(self, prompt: Prompt, draw: Draw, emit: Emit) -> Generation:
+        self.prompts.append(prompt)
+        ids = self.answers.pop(0)
+        run = as_run(prompt)
+        await emit(Delta(IdRun.of(ids)))
+        stopped = bool(ids) and ids[-1] in draw.stop_ids
+        generation = Generation(
+            ids_S=IdRun.of(ids),
+            logprobs_S=LogprobRun.of([-0.5] * len(ids)),
+            finish=Finish.STOP if stopped else Finish.LENGTH,
+            engine_finish_reason="stop" if stopped else "length",
+            usage=Usage(len(run), len(ids)),
+            logprobs_mode=LogprobsMode.RAW,
+            logprobs_temperature=1.0,
+            expanded=run if prompt.media else None,
+            prompt_echo_T=None if prompt.media else prompt.ids_T,
+        )
+        return self.twist(prompt, generation)
+
+    async def health(self) -> str:
+        return ""
+
+    async def close(self) -> None:
+        pass
+
+
+def without_expansion(_: Prompt, generation: Generation) -> Generation:
+    return msgspec.structs.replace(generation, expanded=None)
