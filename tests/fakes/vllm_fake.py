@@ -143,7 +143,7 @@ class VllmFake:
     weight_version: str = "default"
     updates: dict[int, str] = field(default_factory=dict)
     """In the next streamed request, the version of the weights from an output index on."""
-    logit: Callable[[int], float] = lambda token: -(token % 13) / 2
+    logit: Callable[[int], float] = lambda token: -(token * 7 % 101) / 16
     answer: Callable[[list[int]], list[int]] | None = None
     faults: deque[Fault] = field(default_factory=deque)
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -225,6 +225,7 @@ class VllmFake:
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/load", self._load)
         app.router.add_post("/tokenize", self._tokenize)
+        app.router.add_post("/detokenize", self._detokenize)
         app.router.add_post(CHAT, self._draw)
         app.router.add_post(COMPLETIONS, self._draw)
         app.router.add_post(GENERATE, self._draw if self.scale_out else self._closed)
@@ -265,12 +266,21 @@ class VllmFake:
 
     async def _tokenize(self, request: web.Request) -> web.Response:
         body = json.loads(await request.read())
+        if "messages" in body:
+            if self.placeholder_id is None:
+                return _error(400, "At most 0 image(s) may be provided in one prompt.", "BadRequestError")
+            return self._tokenized([self.placeholder_id])
         if self.encode is None:
             raise web.HTTPNotFound
-        tokens = self.encode(body["prompt"])
+        return self._tokenized(self.encode(body["prompt"]))
+
+    def _tokenized(self, tokens: list[int]) -> web.Response:
         return web.json_response(
             {"count": len(tokens), "max_model_len": self.context, "tokens": tokens, "token_strs": None}
         )
+
+    async def _detokenize(self, request: web.Request) -> web.Response:
+        return web.json_response({"prompt": self.text(json.loads(await request.read())["tokens"])})
 
     async def _weight_info(self, _request: web.Request) -> web.Response:
         return web.json_response({"weight_version": self.weight_version})
@@ -292,6 +302,8 @@ class VllmFake:
 
     async def _derender(self, request: web.Request) -> web.Response:
         body = json.loads(await request.read())
+        if "chat_request" not in body:
+            return _error(400, "chat_request is required", "BadRequestError", "chat_request")
         if body.get("stream"):
             return web.json_response(self._derendered_chunk(body))
         answer = body["generate_response"]
@@ -367,6 +379,9 @@ class VllmFake:
             return web.Response(text="<html>It works</html>", content_type="text/html")
         if body.get("model") not in (self.model, None):
             return _error(404, f"The model `{body['model']}` does not exist.", "NotFoundError", "model")
+        if (body.get("logprobs") or 0) > self.max_logprobs or (body.get("top_logprobs") or 0) > self.max_logprobs:
+            message = f"Requested sample logprobs of more than the max allowed: {self.max_logprobs}"
+            return _error(400, message, "BadRequestError", "logprobs")
         return await self._unfit(request, path, prompt_of(path, body) or [0], body)
 
     async def _unfit(
@@ -508,9 +523,15 @@ class _Run:
         asked = self._params.get("prompt_logprobs")
         if asked is not None:
             # Always those of the model itself, whatever the server's mode is.
-            known = [{str(one): {"logprob": self.fake.logprob(one), "rank": 1}} for one in self._prompt[1:]]
+            known = [self._row([one, *self._ranked(asked)]) for one in self._prompt[1:]]
             (event if self._path == GENERATE else event["choices"][0])["prompt_logprobs"] = [None, *known]
         return event
+
+    def _row(self, tokens: list[int]) -> dict[str, Any]:
+        return {str(one): {"logprob": self.fake.logprob(one), "rank": 1} for one in tokens}
+
+    def _ranked(self, count: int) -> list[int]:
+        return heapq.nlargest(count, range(len(self.fake.token_bytes)), key=self.fake.logit)
 
     def _step(self) -> None:
         fake, at = self.fake, len(self._out)
@@ -623,7 +644,7 @@ class _Run:
         if is_off or (self.fault is Fault.SHORT_LOGPROBS and self._finish):
             return None
         count = self._params.get("top_logprobs", 0) if self._path == CHAT else asked
-        ranked = heapq.nlargest(count, range(len(self.fake.token_bytes)), key=self.fake.logit)
+        ranked = self._ranked(count)
         named = [one + (self.fault is Fault.FOREIGN_LOGPROBS) for one in ids]
         if self._path == COMPLETIONS:
             tops = [{self._name(each): self._number(each) for each in [one, *ranked]} for one in named]
