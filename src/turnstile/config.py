@@ -43,6 +43,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     plugin_bridges: str = ""
     """Name of a package whose hand-written bridges are asked whether they give the same ids; empty = none."""
     store: Path
+    durability: str = "process"
+    """What a recorded answer survives: a value of `turnstile.store.Durability`."""
     host: str = "127.0.0.1"
     port: int = 7000
     """0 = any free one."""

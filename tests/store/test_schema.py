@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from turnstile.errors import StoreError
-from turnstile.store import Journal, Reader
-from turnstile.store.schema import APPLICATION_ID, VERSION
+from turnstile.store import Durability, Journal, Reader
+from turnstile.store.schema import APPLICATION_ID, VERSION, open_writable
 
 
 def altered(tmp_path, statement):
@@ -95,3 +95,10 @@ def test_a_store_that_cannot_be_written_says_so_to_a_writer(archive):
     with pytest.raises(StoreError) as refused:
         Journal.open(archive)
     assert refused.value.remedy == "Make the store's directory writable for this user"
+
+
+@pytest.mark.parametrize(("durability", "level"), [(Durability.PROCESS, 1), (Durability.POWER, 2)])
+def test_each_durability_is_what_sqlite_calls_normal_and_full(tmp_path, durability, level):
+    connection = open_writable(tmp_path / "journal.sqlite3", 1.0, durability)
+    assert connection.execute("PRAGMA synchronous").fetchone() == (level,)
+    connection.close()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import typer
 import uvloop
 
+from turnstile.cli import serve_options as options
 from turnstile.cli.progress import download_bar
 from turnstile.config import Settings
 from turnstile.engines import EngineKind
@@ -19,71 +19,38 @@ from turnstile.exchange.draws import Overflow
 from turnstile.generation import LiteralSpecials, Retention
 from turnstile.journal import SuspectLogprobs
 from turnstile.server.start import Running, listening
+from turnstile.store import Durability
 
 Tell: TypeAlias = Callable[[Running], None]
 
 
 def serve(
-    engine: Annotated[str, typer.Option(help="URL of the inference engine, or `embedded` for the small model.")],
-    store: Annotated[Path, typer.Option(help="Directory of the journal; made if it is not there.")],
-    model: Annotated[str, typer.Option(help="Name that agents ask for; default: the engine's own.")] = "",
-    tokenizer: Annotated[
-        Path | None, typer.Option(help="Folder with the model's tokenizer.json and chat template.")
-    ] = None,
-    template: Annotated[
-        Path | None, typer.Option(help="Chat template file to use instead of the model's own.", exists=True)
-    ] = None,
-    answer_format: Annotated[
-        str,
-        typer.Option(
-            help="How tool calls are written: hermes, qwen3_coder, llama3_json, none; default: the template says it."
-        ),
-    ] = "",
-    engine_kind: Annotated[EngineKind, typer.Option(help="Adapter for the engine.")] = EngineKind.AUTO,
-    retention: Annotated[
-        Retention, typer.Option(help="What stays of earlier turns where the template would drop their thinking.")
-    ] = Retention.RETAIN,
-    literal_specials: Annotated[
-        LiteralSpecials, typer.Option(help="What becomes of an agent's text that spells a control token.")
-    ] = LiteralSpecials.AS_ENGINE,
-    overflow: Annotated[
-        Overflow, typer.Option(help="What becomes of max_tokens that do not fit behind the prompt into the window.")
-    ] = Overflow.AS_ENGINE,
-    suspect_logprobs: Annotated[
-        SuspectLogprobs, typer.Option(help="What becomes of a call whose log-probabilities are not plausible.")
-    ] = SuspectLogprobs.MARK,
-    plugin_bridges: Annotated[
-        str, typer.Option(help="Package whose hand-written bridges are asked to confirm ours: `renderers`.")
-    ] = "",
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 = any free one.", min=0, max=65535)] = 7000,
-    admin_key: Annotated[
-        str, typer.Option(envvar="TURNSTILE_ADMIN_KEY", help="Ask for keys; needed beyond loopback.", show_envvar=True)
-    ] = "",
-    engine_api_key: Annotated[
-        str, typer.Option(envvar="TURNSTILE_ENGINE_API_KEY", help="Bearer token for the engine.", hidden=True)
-    ] = "",
-    max_body_mb: Annotated[int, typer.Option(help="Longest request body, in MiB.", min=1)] = 32,
-    keep_alive_s: Annotated[
-        float, typer.Option(help="Seconds of silence after which a streaming client gets a sign of life.", min=0.1)
-    ] = 15.0,
-    grace_s: Annotated[
-        float, typer.Option(help="Seconds that a call goes on which nobody waits for any more.", min=0.0)
-    ] = 2.0,
-    finish_patience_s: Annotated[
-        float, typer.Option(help="Seconds that closing a rollout waits for its running calls.", min=0.0)
-    ] = 30.0,
-    context_length: Annotated[
-        int, typer.Option(help="Tokens of one sequence, for the embedded model.", min=64, max=8192)
-    ] = 8192,
-    slots: Annotated[int, typer.Option(help="Answers that the embedded model samples at once.", min=1, max=64)] = 2,
-    quirks: Annotated[
-        Path | None, typer.Option(help="File of own entries for the table of harnesses' habits.", exists=True)
-    ] = None,
-    no_quirk: Annotated[
-        list[str] | None, typer.Option(help="Name of a harness's habit that is not acted on; any number of times.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON line when ready.")] = False,
+    engine: options.EngineOption,
+    store: options.StoreOption,
+    model: options.ModelOption = "",
+    tokenizer: options.TokenizerOption = None,
+    template: options.TemplateOption = None,
+    answer_format: options.AnswerFormatOption = "",
+    engine_kind: options.EngineKindOption = EngineKind.AUTO,
+    retention: options.RetentionOption = Retention.RETAIN,
+    literal_specials: options.LiteralSpecialsOption = LiteralSpecials.AS_ENGINE,
+    overflow: options.OverflowOption = Overflow.AS_ENGINE,
+    suspect_logprobs: options.SuspectLogprobsOption = SuspectLogprobs.MARK,
+    plugin_bridges: options.PluginBridgesOption = "",
+    durability: options.DurabilityOption = Durability.PROCESS,
+    host: options.HostOption = "127.0.0.1",
+    port: options.PortOption = 7000,
+    admin_key: options.AdminKeyOption = "",
+    engine_api_key: options.EngineApiKeyOption = "",
+    max_body_mb: options.MaxBodyMbOption = 32,
+    keep_alive_s: options.KeepAliveSOption = 15.0,
+    grace_s: options.GraceSOption = 2.0,
+    finish_patience_s: options.FinishPatienceSOption = 30.0,
+    context_length: options.ContextLengthOption = 8192,
+    slots: options.SlotsOption = 2,
+    quirks: options.QuirksOption = None,
+    no_quirk: options.NoQuirkOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Run the proxy.
 
@@ -108,6 +75,7 @@ def serve(
         suspect_logprobs=suspect_logprobs.value,
         plugin_bridges=plugin_bridges,
         store=store,
+        durability=durability.value,
         host=host,
         port=port,
         admin_key=admin_key,

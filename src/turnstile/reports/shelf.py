@@ -31,8 +31,12 @@ class Card(msgspec.Struct, frozen=True):
     """Name of the tool-call format that answers were read with; empty = as the template suggests."""
 
 
+MODEL_FILES = "model_files:"
+"""How the keys of the store's own notes begin whose values are hashes of cards."""
+
+
 def _key(tokenizer_sha256: str, chat_template_sha256: str) -> str:
-    return f"model_files:{tokenizer_sha256}:{chat_template_sha256}"
+    return f"{MODEL_FILES}{tokenizer_sha256}:{chat_template_sha256}"
 
 
 class ModelShelf:

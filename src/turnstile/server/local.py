@@ -31,6 +31,7 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
     overflow: Literal["as_engine", "clamp"] = "as_engine",
     suspect_logprobs: Literal["mark", "mask"] = "mark",
     plugin_bridges: str = "",
+    durability: Literal["process", "power"] = "process",
     quirks: str | Path | None = None,
     no_quirks: Sequence[str] = (),
     admin_key: str = "",
@@ -48,6 +49,7 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         overflow: what becomes of `max_tokens` that do not fit behind the prompt into the engine's window.
         suspect_logprobs: what becomes of a call whose log-probabilities are not plausible.
         plugin_bridges: package whose hand-written bridges are asked to confirm ours; empty = none.
+        durability: what a recorded answer survives: the end of the process, or a loss of power.
         quirks: file of own entries for the table of quirks; None = none.
         no_quirks: names of quirks that are not acted on.
         admin_key: asks for keys as `turnstile serve --admin-key` does.
@@ -65,6 +67,7 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         overflow=overflow,
         suspect_logprobs=suspect_logprobs,
         plugin_bridges=plugin_bridges,
+        durability=durability,
         quirks=Path(quirks) if quirks else None,
         no_quirks=tuple(no_quirks),
         admin_key=admin_key,

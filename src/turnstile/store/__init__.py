@@ -2,6 +2,7 @@
 
 from turnstile.store.blobs import Blobs
 from turnstile.store.reader import Reader, RolloutSummary
+from turnstile.store.schema import Durability
 from turnstile.store.writer import Journal
 
-__all__ = ["Blobs", "Journal", "Reader", "RolloutSummary"]
+__all__ = ["Blobs", "Durability", "Journal", "Reader", "RolloutSummary"]

@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import final
 
@@ -14,6 +15,7 @@ from turnstile.errors import StoreError
 from turnstile.store.schema import BLOBS_DIRECTORY
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_DRAFT = ".draft-"
 
 
 @final
@@ -81,14 +83,35 @@ class Blobs:
 def _write_whole(file: Path, content: bytes) -> None:
     """Write under another name, sync, rename: a name never stands for half a file, not even after power loss."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, draft = tempfile.mkstemp(dir=file.parent, prefix=".draft-")
+    descriptor, draft = tempfile.mkstemp(dir=file.parent, prefix=_DRAFT)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(draft, file)
+        _sync_directories(file.parent)
     except OSError:
         with contextlib.suppress(OSError):
             os.unlink(draft)
         raise
+
+
+def _sync_directories(directory: Path) -> None:
+    """Make names durable: a file that was synced can still lose its name with the machine (`man 2 fsync`)."""
+    for each in (directory, directory.parent):
+        descriptor = os.open(each, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def blob_files(directory: Path) -> Iterator[Path]:
+    """The files of all blobs of the store in `directory`, in order; each is named by its hash."""
+    return (file for file in sorted((directory / BLOBS_DIRECTORY).glob("??/*")) if _SHA256.fullmatch(file.name))
+
+
+def draft_files(directory: Path) -> Iterator[Path]:
+    """What writers that were killed left behind."""
+    return (directory / BLOBS_DIRECTORY).glob(f"??/{_DRAFT}*")

@@ -148,6 +148,18 @@ class Reader:
         found = self._select("SELECT value FROM meta WHERE key = ?", (key,))
         return str(found[0][0]) if found else None
 
+    def damage(self) -> list[str]:
+        """What SQLite finds wrong with the file's own structure, a sentence each; reads all of it.
+
+        Raises: StoreError if even that cannot be asked.
+        """
+        found = [str(row[0]) for row in self._select("PRAGMA integrity_check(100)", ())]
+        return [] if found == ["ok"] else found
+
+    def metas(self) -> dict[str, str]:
+        """All facts about the store itself, by key. Raises: StoreError."""
+        return {str(key): str(value) for key, value in self._select("SELECT key, value FROM meta ORDER BY key", ())}
+
     def _summaries(self, query: str, values: Sequence[_Value]) -> list[RolloutSummary]:
         names = RolloutSummary.__struct_fields__
         return [

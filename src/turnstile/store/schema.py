@@ -8,6 +8,7 @@ has to read records.
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 import sqlite3
 from pathlib import Path
@@ -65,12 +66,23 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 VERSION = len(MIGRATIONS)
 
 
-def open_writable(file: Path, patience_s: float) -> sqlite3.Connection:
+class Durability(enum.StrEnum):
+    """What an append that returned survives (docs/durability.md)."""
+
+    PROCESS = "process"
+    """The end of the process, kill -9 included. With the machine the last ones may go, in order and none in part."""
+    POWER = "power"
+    """The end of the machine too: each commit waits for the disk."""
+
+
+_SYNCHRONOUS = {Durability.PROCESS: "NORMAL", Durability.POWER: "FULL"}
+"""What each means in WAL mode (sqlite.org/pragma.html#pragma_synchronous)."""
+
+
+def open_writable(file: Path, patience_s: float, durability: Durability = Durability.PROCESS) -> sqlite3.Connection:
     """The one writing connection, its tables made or brought up to date.
 
-    It may be used by any one thread at a time. Commits survive the end of the process, kill -9 included; the last
-    of them may be lost with the machine (`synchronous = NORMAL` in WAL mode: sqlite.org/pragma.html), but never
-    in part and never out of order.
+    It may be used by any one thread at a time.
 
     Raises: StoreError if the file is not ours, of a newer version, damaged, or cannot be written.
     """
@@ -81,7 +93,7 @@ def open_writable(file: Path, patience_s: float) -> sqlite3.Connection:
     try:
         _refuse_foreign(connection, file)
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
         connection.execute("PRAGMA journal_size_limit = 67108864")
         _migrate(connection)
     except sqlite3.Error as error:

@@ -20,7 +20,7 @@ from turnstile.errors import StoreError
 from turnstile.journal import Record, encode
 from turnstile.store.faults import fault
 from turnstile.store.lock import StoreLock
-from turnstile.store.schema import JOURNAL_FILE, LOCK_FILE, open_writable
+from turnstile.store.schema import JOURNAL_FILE, LOCK_FILE, Durability, open_writable
 from turnstile.store.tables import Row, insert, set_meta
 
 
@@ -49,13 +49,15 @@ class _Append:
 class Journal:
     """The writing end of a store; one a store, in one process.
 
-    What it survives: an append that returned is on disk after the process ends in any way, kill -9 included. If the
-    machine itself goes down, the last commits may be missing, but none is there in part and none is out of order.
+    What an append that returned survives is said by its `Durability`. None is ever there in part or out of order.
     """
 
-    def __init__(self, directory: Path, lock: StoreLock, patience_s: float) -> None:
+    def __init__(
+        self, directory: Path, lock: StoreLock, patience_s: float, durability: Durability = Durability.PROCESS
+    ) -> None:
         """Own a lock that is held already; `open` makes one."""
         self.directory = directory
+        self._durability = durability
         self._file = directory / JOURNAL_FILE
         self._lock = lock
         self._patience_s = patience_s
@@ -66,12 +68,13 @@ class Journal:
         self._thread = threading.Thread(target=self._run, name="turnstile-journal", daemon=True)
 
     @classmethod
-    def open(cls, directory: Path, patience_s: float = 5.0) -> Journal:
+    def open(cls, directory: Path, patience_s: float = 5.0, durability: Durability = Durability.PROCESS) -> Journal:
         """Open the store in a directory, making both if they are not there.
 
         Args:
             directory: where the store is.
             patience_s: seconds to wait for another program that holds the database locked.
+            durability: what an append survives.
 
         Raises: StoreError if another process writes to it, it is of a newer version, damaged, or not writable.
         """
@@ -82,9 +85,9 @@ class Journal:
                 f"Cannot make the store's directory `{directory}`: {error.strerror}",
                 "Choose a directory that this user can write to",
             ) from error
-        journal = cls(directory, StoreLock.acquire(directory / LOCK_FILE), patience_s)
+        journal = cls(directory, StoreLock.acquire(directory / LOCK_FILE), patience_s, durability)
         try:
-            journal._connection = open_writable(journal._file, patience_s)
+            journal._connection = open_writable(journal._file, patience_s, durability)
         except StoreError:
             journal._lock.release()
             raise
@@ -163,7 +166,7 @@ class Journal:
         if not group:
             return
         try:
-            connection = self._connection or open_writable(self._file, self._patience_s)
+            connection = self._connection or open_writable(self._file, self._patience_s, self._durability)
             self._connection = connection
             connection.execute("BEGIN IMMEDIATE")
             for append in group:

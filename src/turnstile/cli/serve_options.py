@@ -1,0 +1,82 @@
+"""The options of `turnstile serve`: their types, and what `--help` says of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from turnstile.engines import EngineKind
+from turnstile.exchange.draws import Overflow
+from turnstile.generation import LiteralSpecials, Retention
+from turnstile.journal import SuspectLogprobs
+from turnstile.store import Durability
+
+EngineOption: TypeAlias = Annotated[
+    str, typer.Option(help="URL of the inference engine, or `embedded` for the small model.")
+]
+StoreOption: TypeAlias = Annotated[Path, typer.Option(help="Directory of the journal; made if it is not there.")]
+ModelOption: TypeAlias = Annotated[str, typer.Option(help="Name that agents ask for; default: the engine's own.")]
+TokenizerOption: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Folder with the model's tokenizer.json and chat template.")
+]
+TemplateOption: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Chat template file to use instead of the model's own.", exists=True)
+]
+AnswerFormatOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        help="How tool calls are written: hermes, qwen3_coder, llama3_json, none; default: the template says it."
+    ),
+]
+EngineKindOption: TypeAlias = Annotated[EngineKind, typer.Option(help="Adapter for the engine.")]
+RetentionOption: TypeAlias = Annotated[
+    Retention, typer.Option(help="What stays of earlier turns where the template would drop their thinking.")
+]
+LiteralSpecialsOption: TypeAlias = Annotated[
+    LiteralSpecials, typer.Option(help="What becomes of an agent's text that spells a control token.")
+]
+OverflowOption: TypeAlias = Annotated[
+    Overflow, typer.Option(help="What becomes of max_tokens that do not fit behind the prompt into the window.")
+]
+SuspectLogprobsOption: TypeAlias = Annotated[
+    SuspectLogprobs, typer.Option(help="What becomes of a call whose log-probabilities are not plausible.")
+]
+PluginBridgesOption: TypeAlias = Annotated[
+    str, typer.Option(help="Package whose hand-written bridges are asked to confirm ours: `renderers`.")
+]
+DurabilityOption: TypeAlias = Annotated[
+    Durability, typer.Option(help="What a recorded answer survives: the end of the process, or of its machine.")
+]
+HostOption: TypeAlias = Annotated[str, typer.Option(help="Address to listen on.")]
+PortOption: TypeAlias = Annotated[int, typer.Option(help="Port to listen on; 0 = any free one.", min=0, max=65535)]
+AdminKeyOption: TypeAlias = Annotated[
+    str, typer.Option(envvar="TURNSTILE_ADMIN_KEY", help="Ask for keys; needed beyond loopback.", show_envvar=True)
+]
+EngineApiKeyOption: TypeAlias = Annotated[
+    str, typer.Option(envvar="TURNSTILE_ENGINE_API_KEY", help="Bearer token for the engine.", hidden=True)
+]
+MaxBodyMbOption: TypeAlias = Annotated[int, typer.Option(help="Longest request body, in MiB.", min=1)]
+KeepAliveSOption: TypeAlias = Annotated[
+    float, typer.Option(help="Seconds of silence after which a streaming client gets a sign of life.", min=0.1)
+]
+GraceSOption: TypeAlias = Annotated[
+    float, typer.Option(help="Seconds that a call goes on which nobody waits for any more.", min=0.0)
+]
+FinishPatienceSOption: TypeAlias = Annotated[
+    float, typer.Option(help="Seconds that closing a rollout waits for its running calls.", min=0.0)
+]
+ContextLengthOption: TypeAlias = Annotated[
+    int, typer.Option(help="Tokens of one sequence, for the embedded model.", min=64, max=8192)
+]
+SlotsOption: TypeAlias = Annotated[
+    int, typer.Option(help="Answers that the embedded model samples at once.", min=1, max=64)
+]
+QuirksOption: TypeAlias = Annotated[
+    Path | None, typer.Option(help="File of own entries for the table of harnesses' habits.", exists=True)
+]
+NoQuirkOption: TypeAlias = Annotated[
+    list[str] | None, typer.Option(help="Name of a harness's habit that is not acted on; any number of times.")
+]
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON line when ready.")]
