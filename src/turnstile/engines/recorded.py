@@ -8,6 +8,7 @@ from typing import final
 
 import msgspec
 
+from turnstile.conversation import Message, ReplyDelta, ToolCallDelta
 from turnstile.engines.base import Capabilities
 from turnstile.errors import EngineError
 from turnstile.generation import Delta, Draw, Emit, Generation, Prompt
@@ -88,5 +89,13 @@ def recorded_generation(choice: SampledChoice, prompt_tokens: int) -> Generation
         stop_string=choice.stop_string,
         engine_request_id=choice.engine_request_id,
         sampler_echo=choice.sampler_echo,
+        said=_said(choice.message),
         policy_version=choice.policy_min if choice.policy_min == choice.policy_max else None,
     )
+
+
+def _said(message: Message) -> ReplyDelta | None:
+    """A recorded answer as an engine's own parser would tell it."""
+    calls = tuple(ToolCallDelta(at, call.call_id, call.name, call.arguments) for at, call in enumerate(message.calls))
+    told = ReplyDelta(0, message.reasoning, message.text, calls)
+    return None if told.is_empty else told

@@ -45,7 +45,8 @@ async def prompt_for(world: World, forest: Forest, opened: RolloutOpened, call: 
     head = head_of_call(world.served, call, call.messages)
     held = match(forest, head, call)
     prompt = await world.off_loop(lambda: plan(world.served, call, held, opened.opened_at, opened.retention))
-    prompt = msgspec.structs.replace(prompt, notes=(*seated.notes, *prompt.notes))
+    reads = call.tool_choice if world.answer_format.is_read_by_engine else None
+    prompt = msgspec.structs.replace(prompt, notes=(*seated.notes, *prompt.notes), read_with=reads)
     prompt = await _with_images(world, call, held, prompt)
     return PlannedPrompt(head, held, prompt, shown_in(prompt, forest))
 

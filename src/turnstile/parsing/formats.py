@@ -11,6 +11,8 @@ from turnstile.parsing.toolcalls import FORMATS
 from turnstile.parsing.toolcalls.base import ToolCallFormat
 
 NO_TOOL_CALLS = "none"
+ENGINE = "engine"
+"""The engine's own parser reads answers, tool calls and reasoning alike."""
 
 
 class ReasoningMarkers(msgspec.Struct, frozen=True):
@@ -29,7 +31,20 @@ class AnswerFormat(msgspec.Struct, frozen=True):
     reasoning: ReasoningMarkers | None
     """None: no reasoning is told apart."""
     tool_calls: str
-    """A format's name, or `none`: calls, if any, stay text."""
+    """A format's name, or `none`: calls, if any, stay text; or `engine`."""
+
+    @property
+    def is_read_by_engine(self) -> bool:
+        """Whether the engine's own parser reads answers."""
+        return self.tool_calls == ENGINE
+
+    @property
+    def has_syntax(self) -> bool:
+        """Whether Turnstile knows how calls are written."""
+        return self.tool_calls not in (NO_TOOL_CALLS, ENGINE)
+
+
+ENGINES_OWN = AnswerFormat(None, ENGINE)
 
 
 def by_name(name: str, reasoning: ReasoningMarkers | None = THINK) -> AnswerFormat:
@@ -39,6 +54,8 @@ def by_name(name: str, reasoning: ReasoningMarkers | None = THINK) -> AnswerForm
 
     Raises: CallerError for an unknown name, with the known ones.
     """
+    if name == ENGINE:
+        return ENGINES_OWN
     if name != NO_TOOL_CALLS:
         tool_call_format(name)
     return AnswerFormat(reasoning, name)
@@ -75,5 +92,7 @@ def tool_call_format(name: str) -> ToolCallFormat:
             return known
     names = ", ".join(f"`{known.name}`" for known in FORMATS)
     raise CallerError(
-        f"There is no tool-call format `{name}`", f"Use one of {names}, or `{NO_TOOL_CALLS}`", code="unknown_format"
+        f"There is no tool-call format `{name}`",
+        f"Use one of {names}, `{ENGINE}`, or `{NO_TOOL_CALLS}`",
+        code="unknown_format",
     )

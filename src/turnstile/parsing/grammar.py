@@ -7,7 +7,7 @@ from typing import assert_never
 from turnstile.conversation import AnyText, Call, CallArity, JsonObject, JsonSchema, NamedTool, ToolMode, ToolSpec
 from turnstile.errors import CallerError
 from turnstile.generation import Constraint, Free, GrammarConstraint, Opening, SchemaConstraint
-from turnstile.parsing.formats import NO_TOOL_CALLS, AnswerFormat, ReasoningMarkers, tool_call_format
+from turnstile.parsing.formats import AnswerFormat, ReasoningMarkers, tool_call_format
 from turnstile.parsing.gbnf import Rules, either, literal
 from turnstile.parsing.schema import JsonGrammar, Schema
 
@@ -54,7 +54,7 @@ def constraint_for(format: AnswerFormat, call: Call, opening: Opening) -> Constr
 
 def _required_calls(format: AnswerFormat, call: Call, opening: Opening) -> GrammarConstraint:
     tools = _choosable(call)
-    if format.tool_calls == NO_TOOL_CALLS:
+    if not format.has_syntax:
         raise CallerError(
             "This model's chat template has no tool-call format that can be enforced",
             "Use `tool_choice` `auto`, or serve with a template that has one",
@@ -94,7 +94,7 @@ def _calls(format: AnswerFormat, call: Call, tools: tuple[ToolSpec, ...], rules:
 
 
 def _json(schema: str, format: AnswerFormat, call: Call, opening: Opening) -> Constraint:
-    may_call = call.tools and call.tool_choice is ToolMode.AUTO and format.tool_calls != NO_TOOL_CALLS
+    may_call = call.tools and call.tool_choice is ToolMode.AUTO and format.has_syntax
     if not may_call and not format.reasoning:
         return SchemaConstraint(schema)
     rules = Rules()

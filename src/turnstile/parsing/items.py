@@ -50,7 +50,11 @@ def finished_items(setup: ParserSetup, ids_S: IdRun, call_ids: Sequence[str]) ->
         setup: what the answer was read with.
         ids_S: all that was sampled of it.
         call_ids: the ids of the calls that were handed out, in order: the same calls keep them.
+
+    Nothing where the engine's parser read it: its words cannot be asked for a second time.
     """
+    if setup.format.is_read_by_engine:
+        return ()
     coarse = _Reader(setup, call_ids)
     for chunk, start in enumerate(range(0, len(ids_S), _CHUNK)):
         coarse.read(ids_S.slice(start, start + _CHUNK), chunk)

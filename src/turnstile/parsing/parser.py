@@ -22,7 +22,7 @@ from turnstile.conversation import (
 )
 from turnstile.generation import Cut, Delta, Finish, Generation, Note, Opening
 from turnstile.parsing.answer import AnswerReader, Ending, Grammar, Pieces
-from turnstile.parsing.formats import NO_TOOL_CALLS, AnswerFormat, tool_call_format
+from turnstile.parsing.formats import AnswerFormat, tool_call_format
 from turnstile.parsing.stops import StopFilter
 from turnstile.parsing.visible import VisibleText
 from turnstile.reasons import NoteCode
@@ -63,7 +63,7 @@ class Parsed(msgspec.Struct, frozen=True):
 
 def _grammar(setup: ParserSetup) -> Grammar:
     """Tool markers mean something only where the client can take a call."""
-    reads_calls = setup.tools and setup.tool_choice is not ToolMode.NONE and setup.format.tool_calls != NO_TOOL_CALLS
+    reads_calls = setup.tools and setup.tool_choice is not ToolMode.NONE and setup.format.has_syntax
     calls = tool_call_format(setup.format.tool_calls) if reads_calls else None
     return Grammar(setup.format.reasoning, calls, setup.tools)
 
@@ -71,7 +71,7 @@ def _grammar(setup: ParserSetup) -> Grammar:
 def _markers(format: AnswerFormat) -> frozenset[str]:
     """Texts that stay visible where a tokenizer has them as control tokens."""
     reasoning = (format.reasoning.opening, format.reasoning.closing) if format.reasoning else ()
-    if format.tool_calls == NO_TOOL_CALLS:
+    if not format.has_syntax:
         return frozenset(reasoning)
     return frozenset((*reasoning, *tool_call_format(format.tool_calls).syntax.control_markers))
 
