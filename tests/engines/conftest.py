@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import turnstile.engines.embedded
-from turnstile.engines import LlamaServer, cache_home
+from turnstile.engines import LlamaServer, SglangServer, cache_home
 from turnstile.engines.embedded_child import ChildReport, ChildSettings
 from turnstile.engines.smollm import MODEL_NAME, model_file
 from turnstile.generation import Draw, Head, Prompt, Root
@@ -23,14 +23,13 @@ from turnstile.templates.gguf import tokenizer_files
 from turnstile.templates.tokenizer import Tokenizer
 from turnstile.tokens import IdRun
 
-_FAKE = Path(__file__).parents[1] / "fakes" / "llamacpp_fake.py"
+_FAKES = Path(__file__).parents[1] / "fakes"
 _HEAD = Head("fingerprint", "model", "tokenizer", 0, "template", "{}", ())
 
 
-def _load_fake():
-    name = "llamacpp_fake"
+def _load_fake(name):
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, _FAKE)
+        spec = importlib.util.spec_from_file_location(name, _FAKES / f"{name}.py")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         spec.loader.exec_module(module)
@@ -97,7 +96,7 @@ def prompt():
 @pytest.fixture
 def fakes():
     """The module of the fake llama.cpp server."""
-    return _load_fake()
+    return _load_fake("llamacpp_fake")
 
 
 @pytest.fixture
@@ -118,6 +117,30 @@ async def fake(fakes, vocabulary):
 async def engine(fake, vocabulary):
     """An engine on the fake server."""
     server = await LlamaServer.open(fake.url)
+    engine = server.speaking(vocabulary, seeds=lambda: 7)
+    yield engine
+    await engine.close()
+
+
+@pytest.fixture
+def sglang_fakes():
+    """The module of the fake SGLang server."""
+    return _load_fake("sglang_fake")
+
+
+@pytest.fixture
+async def sglang_fake(sglang_fakes, vocabulary):
+    """A fake SGLang that is running, with its `url`; it shows images as id 0."""
+    server = sglang_fakes.SglangFake(vocabulary.rows, special=frozenset({0, 1}), eos=frozenset({1}), placeholder_id=0)
+    async with server.serving() as url:
+        server.url = url
+        yield server
+
+
+@pytest.fixture
+async def sglang(sglang_fake, vocabulary):
+    """An engine on the fake SGLang."""
+    server = await SglangServer.open(sglang_fake.url)
     engine = server.speaking(vocabulary, seeds=lambda: 7)
     yield engine
     await engine.close()

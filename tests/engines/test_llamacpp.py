@@ -56,7 +56,9 @@ async def test_another_server_is_told_from_llamacpp_without_its_page(status, bod
             await LlamaServer.open(url)
     assert refused.value.code == "engine_address"
     assert refused.value.problem == f"What answers at {url} is not llama.cpp's server {told}"
-    assert "only llama.cpp is served in this version" in refused.value.remedy
+    assert refused.value.remedy == (
+        "Give the address of a llama.cpp, vLLM or SGLang server, and say which one it is with --engine-kind"
+    )
 
 
 async def test_an_answer_is_the_ids_that_were_sampled_with_the_stop_token_last(engine, fake, vocabulary, ask):

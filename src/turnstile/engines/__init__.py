@@ -10,7 +10,9 @@ from turnstile.engines.address import EMBEDDED, engine_url
 from turnstile.engines.base import Capabilities, Engine
 from turnstile.engines.embedded import EmbeddedServer, EmbeddedSettings, cache_home, tools_template
 from turnstile.engines.llamacpp import LlamaServer, random_seed
+from turnstile.engines.sglang import SglangServer, is_sglang
 from turnstile.engines.smollm import ShowProgress, say_nothing
+from turnstile.engines.wire import Wire
 from turnstile.tokens import IdRun, Vocabulary
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "EngineKind",
     "EngineServer",
     "LlamaServer",
+    "SglangServer",
     "cache_home",
     "connect",
     "engine_url",
@@ -33,8 +36,9 @@ class EngineKind(enum.StrEnum):
     """What stands behind an address."""
 
     AUTO = "auto"
-    """Asked for at start: so far, only llama.cpp's server answers `/props`."""
+    """Found out at start: each kind answers a route that the others do not have."""
     LLAMACPP = "llamacpp"
+    SGLANG = "sglang"
 
 
 class EngineServer(Protocol):
@@ -89,8 +93,21 @@ async def connect(
     if target == EMBEDDED:
         return await EmbeddedServer.open(embedded or EmbeddedSettings(cache_home=cache_home()), show)
     url = engine_url(target)
+    if kind is EngineKind.AUTO:
+        kind = await _kind_of(url, api_key)
     match kind:
+        case EngineKind.SGLANG:
+            return await SglangServer.open(url, api_key)
         case EngineKind.AUTO | EngineKind.LLAMACPP:
             return await LlamaServer.open(url, api_key)
         case _:
             assert_never(kind)
+
+
+async def _kind_of(url: str, api_key: str) -> EngineKind:
+    """What answers at an address; llama.cpp's adapter says what is wrong with one that nobody recognises."""
+    wire = Wire.open(url, api_key)
+    try:
+        return EngineKind.SGLANG if await is_sglang(wire) else EngineKind.LLAMACPP
+    finally:
+        await wire.close()

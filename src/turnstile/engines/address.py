@@ -58,6 +58,6 @@ def not_served(url: str, what: str) -> CallerError:
     """
     return CallerError(
         f"What answers at {url} is not llama.cpp's server ({what})",
-        "Give a llama.cpp server's address; only llama.cpp is served in this version",
+        "Give the address of a llama.cpp, vLLM or SGLang server, and say which one it is with --engine-kind",
         code="engine_address",
     )
