@@ -12,6 +12,7 @@ from turnstile.engines.embedded import EmbeddedServer, EmbeddedSettings, cache_h
 from turnstile.engines.llamacpp import LlamaServer, random_seed
 from turnstile.engines.sglang import SglangServer, is_sglang
 from turnstile.engines.smollm import ShowProgress, say_nothing
+from turnstile.engines.vllm import VllmServer, is_vllm
 from turnstile.engines.wire import Wire
 from turnstile.tokens import IdRun, Vocabulary
 
@@ -25,6 +26,7 @@ __all__ = [
     "EngineServer",
     "LlamaServer",
     "SglangServer",
+    "VllmServer",
     "cache_home",
     "connect",
     "engine_url",
@@ -39,6 +41,7 @@ class EngineKind(enum.StrEnum):
     """Found out at start: each kind answers a route that the others do not have."""
     LLAMACPP = "llamacpp"
     SGLANG = "sglang"
+    VLLM = "vllm"
 
 
 class EngineServer(Protocol):
@@ -96,6 +99,8 @@ async def connect(
     if kind is EngineKind.AUTO:
         kind = await _kind_of(url, api_key)
     match kind:
+        case EngineKind.VLLM:
+            return await VllmServer.open(url, api_key)
         case EngineKind.SGLANG:
             return await SglangServer.open(url, api_key)
         case EngineKind.AUTO | EngineKind.LLAMACPP:
@@ -108,6 +113,8 @@ async def _kind_of(url: str, api_key: str) -> EngineKind:
     """What answers at an address; llama.cpp's adapter says what is wrong with one that nobody recognises."""
     wire = Wire.open(url, api_key)
     try:
+        if await is_vllm(wire):
+            return EngineKind.VLLM
         return EngineKind.SGLANG if await is_sglang(wire) else EngineKind.LLAMACPP
     finally:
         await wire.close()

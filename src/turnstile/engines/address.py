@@ -49,15 +49,16 @@ def _wrong(problem: str, remedy: str) -> CallerError:
     return CallerError(f"The engine {problem}", remedy, code="engine_address")
 
 
-def not_served(url: str, what: str) -> CallerError:
+def not_served(url: str, what: str, server: str = "llama.cpp") -> CallerError:
     """The error for something else than an engine behind a good address.
 
     Args:
         url: the address.
         what: how it showed, such as `no /props`.
+        server: what was looked for.
     """
     return CallerError(
-        f"What answers at {url} is not llama.cpp's server ({what})",
+        f"What answers at {url} is not {server}'s server ({what})",
         "Give the address of a llama.cpp, vLLM or SGLang server, and say which one it is with --engine-kind",
         code="engine_address",
     )

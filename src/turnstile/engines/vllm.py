@@ -1,0 +1,195 @@
+"""vLLM's server: token ids in; ids, log-probabilities, the stop and the weights out (docs/decisions/0022-vllm.md).
+
+Three of its routes take ids. What Turnstile reads itself goes through the one without a parser: generate where it is
+open, else completions. What the engine's parsers are to read goes through chat, which reads while it streams, else
+through generate, and its ids are read by derender. Prompts with images go through generate, which alone takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http.client import UNAUTHORIZED
+
+import msgspec
+
+from turnstile.engines.address import not_served
+from turnstile.engines.base import Capabilities
+from turnstile.engines.llamacpp import random_seed
+from turnstile.engines.prompt_json import PromptJson
+from turnstile.engines.vllm_chat import Chat
+from turnstile.engines.vllm_completions import Completions
+from turnstile.engines.vllm_derender import Derender
+from turnstile.engines.vllm_door import Ask, Door
+from turnstile.engines.vllm_generate import Generate
+from turnstile.engines.vllm_images import refuse_miscounted
+from turnstile.engines.vllm_probe import Found, Opened, probe
+from turnstile.engines.vllm_report import capabilities
+from turnstile.engines.vllm_run import Ground, Run
+from turnstile.engines.vllm_shapes import OWNER, Models, Tokenized, WeightInfo, is_closed, read, refusal
+from turnstile.engines.wire import Wire
+from turnstile.errors import EngineError, TurnstileError
+from turnstile.generation import Draw, Emit, Generation, Prompt
+from turnstile.tokens import IdRun, Vocabulary
+
+_DONE = b"[DONE]"
+
+
+async def is_vllm(wire: Wire) -> bool:
+    """Whether a vLLM server answers: it says so in `/v1/models`.
+
+    Raises: EngineError `engine_unreachable`; `engine_refused` if the engine wants another key.
+    """
+    answer = await wire.get("/v1/models")
+    if answer.status == UNAUTHORIZED:
+        raise EngineError(
+            f"The engine at {wire.base_url} refused /v1/models with status {answer.status}",
+            "Give the engine's API key with --engine-api-key",
+            code="engine_refused",
+            status=answer.status,
+        )
+    if answer.status != 200:
+        return False
+    try:
+        models = msgspec.json.decode(answer.body, type=Models)
+    except msgspec.DecodeError:
+        return False
+    return any(each.owned_by == OWNER for each in models.data)
+
+
+class VllmServer:
+    """A vLLM server that answers, and what was seen of it. `speaking` makes it an engine."""
+
+    def __init__(self, wire: Wire, found: Found) -> None:
+        self.wire = wire
+        self.found = found
+        self._capabilities = capabilities(found)
+
+    @classmethod
+    async def open(cls, url: str, api_key: str = "") -> VllmServer:
+        """Connect, and try what the server can do.
+
+        Raises: CallerError `engine_address` if no vLLM server is there; EngineError `engine_unreachable`,
+        `engine_refused` or `engine_broken`.
+        """
+        wire = Wire.open(url, api_key)
+        try:
+            answer = await wire.get("/v1/models")
+            if is_closed(answer) and answer.status != 403:
+                raise not_served(wire.base_url, "no /v1/models", "vLLM")
+            models = read(answer, Models)
+            if not models.data:
+                raise not_served(wire.base_url, "/v1/models is empty", "vLLM")
+            found = await probe(wire, models)
+        except TurnstileError:
+            await wire.close()
+            raise
+        return cls(wire, found)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the server was seen to do."""
+        return self._capabilities
+
+    @property
+    def model_path(self) -> str:
+        """The folder or hub name that the server says it loaded; a folder is on its own machine."""
+        return self.found.entry.root or ""
+
+    def speaking(self, vocabulary: Vocabulary, seeds: Callable[[], int] = random_seed) -> Vllm:
+        """The engine, once the tokenizer is known.
+
+        Args:
+            vocabulary: the bytes of each id, to find stop strings and to show alternatives.
+            seeds: where seeds come from for draws that name none.
+        """
+        return Vllm(self, vocabulary, seeds)
+
+    async def tokenize(self, text: str) -> IdRun | None:
+        """How the server turns text into ids, special tokens recognised and none added; None if it has no such route.
+
+        Raises: EngineError.
+        """
+        body = msgspec.json.encode({"model": self.found.entry.id, "prompt": text, "add_special_tokens": False})
+        answer = await self.wire.post("/tokenize", body)
+        return None if is_closed(answer) else IdRun.of(read(answer, Tokenized).tokens)
+
+    async def health(self) -> str:
+        """Empty if it is ready, else what is wrong, as a sentence."""
+        try:
+            answer = await self.wire.get("/health")
+        except TurnstileError as problem:
+            return str(problem)
+        return "" if answer.status == 200 else f"vLLM is not ready: status {answer.status}."
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.wire.close()
+
+
+class Vllm:
+    """The engine behind a vLLM server."""
+
+    def __init__(self, server: VllmServer, vocabulary: Vocabulary, seeds: Callable[[], int]) -> None:
+        self._server = server
+        self._vocabulary = vocabulary
+        self._seeds = seeds
+        self._prompts = PromptJson()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do; fixed after start."""
+        return self._server.capabilities
+
+    async def generate(self, prompt: Prompt, draw: Draw, emit: Emit) -> Generation:
+        """Sample one completion; see `Engine.generate`.
+
+        Raises: EchoMismatch, EngineError; CallerError `context_length_exceeded`.
+        """
+        refuse_miscounted(prompt)
+        found = self._server.found
+        written = self._prompts.of(draw.affinity, prompt.ids_T)
+        model = prompt.head.model if prompt.head.model in found.models else found.entry.id
+        seed = self._seeds() if draw.seed is None else draw.seed
+        ask = Ask(prompt, written, draw, seed, model, found.entry.max_model_len)
+        door = _door(found, prompt)
+        is_chat = isinstance(door, Chat)
+        derenders = prompt.read_with is not None and not is_chat
+        reader = Derender(self._server.wire, model, prompt, written) if derenders else None
+        run = Run(Ground(self._vocabulary, found.measured, is_chat, reader), prompt, draw)
+        await self._stream(door, ask, run, emit)
+        return run.generation()
+
+    async def policy_label(self) -> str:
+        """What the server calls the weights that it runs now; empty if it has no route that says so.
+
+        Raises: EngineError.
+        """
+        if not self._server.found.has_weight_route:
+            return ""
+        return read(await self._server.wire.get("/weight_info"), WeightInfo).weight_version
+
+    async def health(self) -> str:
+        """Empty if it is ready, else what is wrong, as a sentence."""
+        return await self._server.health()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._server.close()
+
+    async def _stream(self, door: Door, ask: Ask, run: Run, emit: Emit) -> None:
+        async with self._server.wire.stream(door.path, door.body(ask)) as stream:
+            if stream.status != 200:
+                raise refusal(await stream.whole())
+            # To its very end, so that the connection can be used again.
+            async for event in stream.events():
+                if event != _DONE:
+                    await run.take(door.piece(event), emit)
+
+
+def _door(found: Found, prompt: Prompt) -> Door:
+    """The route for a prompt. Images are refused before, where the server takes none (`Capabilities.images`)."""
+    if prompt.media:
+        return Generate()
+    if prompt.read_with is not None and found.chat is Opened.HONOURED:
+        return Chat()
+    return Generate() if found.generate is Opened.HONOURED else Completions()
