@@ -22,6 +22,11 @@ from turnstile.journal import CallFailed, CallStarted, ImageRun, ShownImage
 from turnstile.reasons import FailReason, ForkReason, ImageFault, IncompleteReason, NoteCode
 from turnstile.store import Blobs
 from turnstile.tokens import SegmentKind
+from turnstile.trajectory.assemble import assemble
+from turnstile.trajectory.files import read, write
+from turnstile.trajectory.shapes import Rollout
+from turnstile.trajectory.side_files import SideKind
+from turnstile.trajectory.validate import validate_file
 
 pytestmark = pytest.mark.families
 
@@ -69,6 +74,29 @@ class Agent:
     @property
     def started(self) -> CallStarted:
         return list(self.rollout.forest.calls.values())[-1].started
+
+    def exported(self, folder: Path) -> Rollout:
+        """The trajectory, written with its images and found to be in order."""
+        rollout = assemble(self.rollout.forest)
+        blobs = Blobs(folder)
+
+        class Stored:
+            def side_bytes(self, kind: SideKind, name_sha256: str) -> bytes:
+                return blobs.get(name_sha256)
+
+        file = folder / "out.jsonl"
+        write(file, [rollout], Stored())
+        assert [str(each) for each in validate_file(file) if each.code.startswith(("E", "W6"))] == []
+        assert list(read(file)) == [rollout]
+        return rollout
+
+    def ran(self) -> list[list[int]]:
+        """Each prompt as the engine ran it and what it sampled, by call."""
+        nodes = self.rollout.forest.nodes
+        return [
+            [*run.ids_T.tolist(), *node.choice.ids_S.tolist()]
+            for run, node in zip(self.engine.runs, nodes, strict=True)
+        ]
 
     def text(self, prompt: Prompt | None = None) -> str:
         return self.world.served.tokenizer.decode((prompt or self.prompt).ids_T)
@@ -165,7 +193,9 @@ async def test_equal_bytes_are_stored_once_and_equal_beginnings_are_not_equal_im
     )
 
 
-async def test_case_i3_a_sliding_window_puts_earlier_answers_back_with_their_own_ids(agent: Agent, seeing: Any) -> None:
+async def test_case_i3_a_sliding_window_puts_earlier_answers_back_with_their_own_ids(
+    agent: Agent, seeing: Any, tmp_path: Path
+) -> None:
     shots = [seeing.picture(56 + 28 * turn, 84, turn) for turn in range(6)]
     histories = []
     for turn, shot in enumerate(shots):
@@ -182,15 +212,27 @@ async def test_case_i3_a_sliding_window_puts_earlier_answers_back_with_their_own
         assert len(replayed) == (turn if turn >= 2 else 0)
     assert [type(each) for each in histories] == [Root, Spliced, Forked, Forked, Forked, Forked]
     assert {each.reason for each in histories[2:]} == {ForkReason.MEDIA_CHANGED}
+    rollout = agent.exported(tmp_path)
+    assert [each.token_ids.tolist() for each in rollout.sequences] == agent.ran()[1:]
+    assert [[entry.sha256 for entry in each.media] for each in rollout.sequences] == [
+        [shot.sha256 for shot in shots[at : at + 2]] for at in range(5)
+    ]
+    assert (rollout.token_counts.sampled, rollout.token_counts.masked) == (rollout.token_counts.trainable, {})
+    assert len([file for file in (tmp_path / "out.jsonl.media").rglob("*") if file.is_file()]) == 6
 
 
-async def test_a_growing_window_is_one_path(agent: Agent, seeing: Any) -> None:
+async def test_a_growing_window_is_one_path(agent: Agent, seeing: Any, tmp_path: Path) -> None:
     shots = [seeing.picture(56, 56 + 28 * turn, turn) for turn in range(5)]
     for turn, shot in enumerate(shots):
         flight = await agent.say(f"step {turn}", shot).ask(f"Done {turn}")
         assert isinstance(flight.history, Root if turn == 0 else Spliced)
     assert agent.prompt.media == tuple(shots)
     assert [each.run.length for each in pictures(agent.rollout.forest.nodes[-1]) if each.run] == [4, 6, 8, 10, 12]
+    (sequence,) = agent.exported(tmp_path).sequences
+    assert sequence.token_ids.tolist() == agent.ran()[-1]
+    assert [(each.sha256, each.length, each.width, each.height) for each in sequence.media] == [
+        (shot.sha256, 4 + 2 * turn, 56, 56 + 28 * turn) for turn, shot in enumerate(shots)
+    ]
 
 
 async def test_the_text_of_a_placeholder_is_refused_beside_images(agent: Agent, seeing: Any) -> None:
@@ -200,7 +242,9 @@ async def test_the_text_of_a_placeholder_is_refused_beside_images(agent: Agent, 
     agent.engine.answers.clear()
 
 
-async def test_case_a5_a_sampled_placeholder_is_no_image_and_never_takes_one_in(agent: Agent, seeing: Any) -> None:
+async def test_case_a5_a_sampled_placeholder_is_no_image_and_never_takes_one_in(
+    agent: Agent, seeing: Any, tmp_path: Path
+) -> None:
     one, two = seeing.picture(112, 84), seeing.picture(56, 56)
     await agent.say("look", one).ask("Hello<|image_pad|>")
     (first,) = agent.rollout.forest.nodes
@@ -211,6 +255,11 @@ async def test_case_a5_a_sampled_placeholder_is_no_image_and_never_takes_one_in(
     assert agent.prompt.media == (one, two)
     assert agent.prompt.ids_T.tolist().count(151655) == 2
     assert [image.sha256 for image in agent.started.images] == [one.sha256, two.sha256]
+    rollout = agent.exported(tmp_path)
+    assert [[entry.sha256 for entry in each.media] for each in rollout.sequences] == [
+        [one.sha256], [one.sha256, two.sha256],
+    ]  # fmt: skip
+    assert rollout.token_counts.masked == {"sampled_placeholder": 1}
 
 
 async def test_an_answer_with_a_sampled_placeholder_cannot_be_continued_beside_images(
@@ -224,7 +273,9 @@ async def test_an_answer_with_a_sampled_placeholder_cannot_be_continued_beside_i
     assert (flight.outcome.code, len(agent.engine.prompts)) == ("images_not_supported", 1)
 
 
-async def test_an_engine_that_says_nothing_of_its_images_is_spliced_on_and_marked(agent: Agent, seeing: Any) -> None:
+async def test_an_engine_that_says_nothing_of_its_images_is_spliced_on_and_marked(
+    agent: Agent, seeing: Any, tmp_path: Path
+) -> None:
     agent.engine.twist = seeing.without_expansion
     await agent.say("look", seeing.picture(112, 84)).ask("A door.")
     flight = await agent.say("sure?").ask("Yes.")
@@ -232,6 +283,9 @@ async def test_an_engine_that_says_nothing_of_its_images_is_spliced_on_and_marke
     assert [node.choice.incomplete for node in agent.rollout.forest.nodes] == [
         (IncompleteReason.EXPANSION_UNKNOWN,)
     ] * 2
+    rollout = agent.exported(tmp_path)
+    assert [each.incomplete_reasons for each in rollout.sequences] == [("expansion_unknown",)]
+    assert rollout.token_counts.trainable == 0
 
 
 async def test_what_an_engine_did_not_say_at_first_it_may_say_later(agent: Agent, seeing: Any) -> None:

@@ -79,6 +79,8 @@ class SeeingEngine:
         self.capabilities = CAPABILITIES
         self.answers: list[list[int]] = []
         self.prompts: list[Prompt] = []
+        self.runs: list[ExpandedIds] = []
+        """What it ran for each of them."""
         self.twist: Callable[[Prompt, Generation], Generation] = honest
         """What of an answer is told otherwise than it was."""
         self.stops: frozenset[int] = frozenset()
@@ -87,6 +89,7 @@ class SeeingEngine:
         self.prompts.append(prompt)
         ids = self.answers.pop(0)
         run = as_run(prompt)
+        self.runs.append(run)
         await emit(Delta(IdRun.of(ids)))
         stopped = bool(ids) and ids[-1] in draw.stop_ids
         generation = Generation(

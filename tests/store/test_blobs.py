@@ -73,3 +73,9 @@ def test_a_directory_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path):
     with pytest.raises(StoreError) as refused:
         Blobs(tmp_path).put(b"x")
     assert refused.value.remedy == "Free space there and make the directory writable for this user"
+
+
+def test_what_is_kept_can_be_asked_for_without_reading_it(tmp_path):
+    blobs = Blobs(tmp_path)
+    sha256 = blobs.put(b"one")
+    assert (blobs.has(sha256), blobs.has("0" * 64)) == (True, False)

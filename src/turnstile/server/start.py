@@ -24,6 +24,7 @@ from turnstile.engines import EMBEDDED, EmbeddedSettings, EngineKind, EngineServ
 from turnstile.engines.smollm import Progress
 from turnstile.errors import CallerError
 from turnstile.exchange.draws import Overflow
+from turnstile.exchange.images import Gallery
 from turnstile.exchange.rollouts import Policies, Rollouts
 from turnstile.exchange.world import World
 from turnstile.generation import LiteralSpecials, Prompt, Retention
@@ -194,6 +195,7 @@ async def _assemble(
         quirks=local.quirks,
         accelerated=chosen,
         overflow=choice_of(Overflow, settings.overflow, "overflow"),
+        gallery=Gallery(Blobs(settings.store)),
     )
     await shelf.put(journal, running_on, files, settings.answer_format)
     rollouts = Rollouts(journal, reader, _now, _policies(settings))

@@ -16,7 +16,7 @@ from turnstile.reasons import DiscardReason, MaskReason
 from turnstile.tokens import SegmentKind
 from turnstile.trajectory.call_lines import CallLines
 from turnstile.trajectory.chat_shape import Shelf
-from turnstile.trajectory.fates import CallLine, Fates, incomplete_reasons
+from turnstile.trajectory.fates import CallLine, Fates
 from turnstile.trajectory.remarks import extra_of
 from turnstile.trajectory.rules import Rules, Weights, weighted
 from turnstile.trajectory.sequences import logprobs_of, path_pieces, segments_of
@@ -82,10 +82,14 @@ def assemble(forest: Forest, rules: Rules | None = None) -> Rollout:
 def _sequence(index: int, opened: RolloutOpened, fates: Fates, writer: CallLines, shelf: Shelf) -> Sequence:
     leaf = fates.leaves[index]
     pieces = path_pieces(leaf)
-    segments = tuple(segments_of(pieces, index, fates))
-    token_ids = leaf.held_T
+    spelled = fates.spelling.path(leaf)
+    segments = tuple(
+        msgspec.structs.replace(part, start=spelled.index(part.start), end=spelled.index(part.end))
+        for part in segments_of(pieces, index, fates)
+    )
+    token_ids = spelled.ids_T
     first_sampled = next((part.start for part in segments if part.kind == SegmentKind.SAMPLED), len(token_ids))
-    incomplete = dict.fromkeys(chain.from_iterable(incomplete_reasons(node) for node in leaf.path()))
+    incomplete = dict.fromkeys(chain.from_iterable(fates.incomplete_reasons(node) for node in leaf.path()))
     attempt = f"#{opened.attempt}" if opened.attempt > 1 else ""
     return Sequence(
         sequence_id=f"{opened.rollout_id}/{index}{attempt}",
@@ -98,7 +102,7 @@ def _sequence(index: int, opened: RolloutOpened, fates: Fates, writer: CallLines
         logprobs=logprobs_of(pieces),
         complete=not incomplete,
         incomplete_reasons=tuple(reason.value for reason in incomplete),
-        media=(),
+        media=tuple(spelled.media()),
         arrays={},
         messages=tuple(shelf.message(message) for message in leaf.messages_M),
     )

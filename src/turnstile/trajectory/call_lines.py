@@ -28,11 +28,12 @@ from turnstile.generation import (
 from turnstile.history.forest import CallState, Forest, Node
 from turnstile.journal import CallStarted, TurnCommitted
 from turnstile.reasons import FailReason, RootReason
-from turnstile.tokens import NO_IDS, IdRun
+from turnstile.tokens import NO_IDS
 from turnstile.trajectory.chat_shape import Shelf
-from turnstile.trajectory.fates import CallLine, Fates, incomplete_reasons
+from turnstile.trajectory.fates import CallLine, Fates
 from turnstile.trajectory.nearest import HeldSequences, Nearest
 from turnstile.trajectory.shapes import CallInfo, HeadInfo, JsonObject, SamplingInfo, UsageInfo
+from turnstile.trajectory.spelling import Spelling
 
 
 class CallLines:
@@ -46,7 +47,7 @@ class CallLines:
         self._head_numbers: dict[tuple[str, str, str], int] = {}
         self._draws: dict[Draw, int] = {}
         self._agent_name = None if forest.opened is None else forest.opened.agent_name
-        self.nearest = nearest_held(forest)
+        self.nearest = nearest_held(forest, fates.spelling)
         """By call id: what each forked or rerendered prompt agreed with longest."""
 
     @property
@@ -76,6 +77,7 @@ class CallLines:
         reason = FailReason.INTERRUPTED if failed is None else failed.reason
         partial_S = NO_IDS if failed is None else failed.partial_S
         nearest = self.nearest.get(started.call_id)
+        prompt_tokens, prompt_sha256 = self._prompt(started)
         return CallInfo(
             call_id=line.call_id,
             parent=self._parent(started),
@@ -92,8 +94,8 @@ class CallLines:
             started_at=started.started_at,
             finished_at=None if failed is None else failed.failed_at,
             finish=Finish.ERROR.value,
-            usage=UsageInfo(prompt_tokens=_prompt_length(started), completion_tokens=len(partial_S)),
-            prompt_sha256=started.prompt_sha256,
+            usage=UsageInfo(prompt_tokens=prompt_tokens, completion_tokens=len(partial_S)),
+            prompt_sha256=prompt_sha256,
             completion_sha256=partial_S.sha256(),
             logprobs_mode=LogprobsMode.NONE.value,
             complete=False,
@@ -103,9 +105,12 @@ class CallLines:
     def _completed(self, line: CallLine, node: Node) -> CallInfo:
         choice = node.choice
         reason = self._fates.discarded.get(node.ref)
-        incomplete = incomplete_reasons(node)
+        incomplete = self._fates.incomplete_reasons(node)
+        planned = self._failed(line)
+        # An answer that broke off came without a count; what is known of its prompt stands in for it.
+        counted = planned.usage.prompt_tokens if node.is_resumed else choice.usage.prompt_tokens
         return msgspec.structs.replace(
-            self._failed(line),
+            planned,
             engine_request_id=choice.engine_request_id or None,
             kind=self._kind(node) if reason is None else "discarded",
             kind_reason=(line.state.started.purpose or None) if reason is None else reason.value,
@@ -115,7 +120,7 @@ class CallLines:
             finish=choice.finish.value,
             engine_finish_reason=choice.engine_finish_reason or None,
             usage=UsageInfo(
-                prompt_tokens=choice.usage.prompt_tokens,
+                prompt_tokens=counted,
                 completion_tokens=choice.usage.completion_tokens,
                 cached_tokens=choice.usage.cached_tokens,
             ),
@@ -129,6 +134,13 @@ class CallLines:
     def _kind(self, node: Node) -> str:
         """The word for `kind` of a completion that somebody consumed."""
         return "auxiliary" if self._fates.is_auxiliary(node) else "agent"
+
+    def _prompt(self, started: CallStarted) -> tuple[int, str]:
+        """How many ids a call ran, as far as is known, and their hash."""
+        if started.placeholder_id is None:
+            return started.held_length + len(started.added_A), started.prompt_sha256
+        ids_T = self._fates.spelling.prompt(started).ids_T
+        return len(ids_T), ids_T.sha256()
 
     def _parent(self, started: CallStarted) -> int | None:
         """The line of the deepest completion all of whose ids the prompt keeps."""
@@ -154,19 +166,12 @@ class CallLines:
         )
 
 
-def prompt_ids(forest: Forest, started: CallStarted) -> IdRun:
-    """All ids that a call ran, int32[held_length + A]."""
-    if started.parent is None:
-        return started.added_A
-    return forest.node(started.parent).held_T.slice(0, started.held_length) + started.added_A
-
-
-def nearest_held(forest: Forest) -> dict[str, Nearest]:
+def nearest_held(forest: Forest, spelling: Spelling) -> dict[str, Nearest]:
     """What each forked or rerendered prompt agreed with longest of all that had been sampled when it was planned."""
     states = list(forest.calls.values())
     if all(isinstance(state.started.history, Root | Spliced) for state in states):
         return {}
-    held = HeldSequences()
+    held = HeldSequences(lambda node: spelling.path(node).ids_T)
     found: dict[str, Nearest] = {}
     waiting = _by_commit(states)
     due = next(waiting, None)
@@ -176,7 +181,7 @@ def nearest_held(forest: Forest) -> dict[str, Nearest]:
                 held.add(forest.node(NodeRef(due.call_id, choice.choice)))
             due = next(waiting, None)
         if isinstance(state.started.history, Forked | Rerendered):
-            nearest = held.nearest(prompt_ids(forest, state.started))
+            nearest = held.nearest(spelling.prompt(state.started).ids_T)
             if nearest is not None:
                 found[state.started.call_id] = nearest
     return found
@@ -256,7 +261,3 @@ def _constraint_hash(constraint: Constraint) -> str | None:
 def _settings(draw: Draw) -> Draw:
     """A draw without what changes from call to call and never what is sampled."""
     return msgspec.structs.replace(draw, choice=0, affinity="", top_logprobs=0)
-
-
-def _prompt_length(started: CallStarted) -> int:
-    return started.held_length + len(started.added_A)

@@ -16,6 +16,7 @@ from turnstile.history.forest import CallState, Forest, Node
 from turnstile.journal import AnswerUndelivered, SampledChoice, SuspectLogprobs
 from turnstile.reasons import DiscardReason, IncompleteReason, NoteCode
 from turnstile.trajectory.rules import Compaction, Rules, Unselected, Weights
+from turnstile.trajectory.spelling import Spelling
 from turnstile.trajectory.summaries import used_summaries
 
 
@@ -28,17 +29,6 @@ class CallLine(msgspec.Struct, frozen=True):
     """None: it failed."""
 
 
-def incomplete_reasons(node: Node) -> tuple[IncompleteReason, ...]:
-    """Why a completion cannot be trusted as a whole; empty if it can."""
-    choice = node.choice
-    reasons = dict.fromkeys(choice.incomplete)
-    if choice.ids_S and (choice.logprobs_S is None or len(choice.logprobs_S.unknown) == len(choice.ids_S)):
-        reasons[IncompleteReason.LOGPROBS_MISSING] = None
-    if choice.logprobs_S is not None and len(choice.logprobs_S) != len(choice.ids_S):
-        reasons[IncompleteReason.COUNT_MISMATCH] = None
-    return tuple(reasons)
-
-
 class Fates:
     """The lines, discards, leaves and owners of one forest. Computed once, from a forest that no longer grows."""
 
@@ -47,6 +37,8 @@ class Fates:
         """What the user chose."""
         self._forest = forest
         self._nodes = tuple(forest.nodes)
+        self.spelling = Spelling(forest)
+        """The ids as engines ran them, images in their places."""
 
     @cached_property
     def lines(self) -> tuple[CallLine, ...]:
@@ -101,9 +93,21 @@ class Fates:
         """Completions with nothing incomplete on the way from their root."""
         whole: set[NodeRef] = set()
         for node in self._nodes:
-            if (node.parent is None or node.parent.ref in whole) and not incomplete_reasons(node):
+            if (node.parent is None or node.parent.ref in whole) and not self.incomplete_reasons(node):
                 whole.add(node.ref)
         return frozenset(whole)
+
+    def incomplete_reasons(self, node: Node) -> tuple[IncompleteReason, ...]:
+        """Why a completion cannot be trusted as a whole; empty if it can."""
+        choice = node.choice
+        reasons = dict.fromkeys(choice.incomplete)
+        if choice.ids_S and (choice.logprobs_S is None or len(choice.logprobs_S.unknown) == len(choice.ids_S)):
+            reasons[IncompleteReason.LOGPROBS_MISSING] = None
+        if choice.logprobs_S is not None and len(choice.logprobs_S) != len(choice.ids_S):
+            reasons[IncompleteReason.COUNT_MISMATCH] = None
+        if not self.spelling.is_known(node.started):
+            reasons[IncompleteReason.EXPANSION_UNKNOWN] = None
+        return tuple(reasons)
 
     @cached_property
     def leaves(self) -> tuple[Node, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Callable
 from operator import attrgetter
 
 import msgspec
@@ -33,17 +34,23 @@ class HeldSequences:
     prompt itself would stand, so a fork costs two comparisons and not one with each sequence.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ids_of: Callable[[Node], IdRun] = attrgetter("held_T")) -> None:
+        """Hold nothing yet.
+
+        Args:
+            ids_of: all ids of a completion's path, as they are to be compared.
+        """
+        self._ids_of = ids_of
         self._sorted: list[_Held] = []
 
     def add(self, node: Node) -> None:
         """Hold a completion's path; its parent's run is a beginning of it and goes, unless its end was cut off."""
         parent = node.parent
         if parent is not None and node.started.held_length == parent.length:
-            at = bisect_left(self._sorted, parent.held_T.packed, key=attrgetter("packed"))
+            at = bisect_left(self._sorted, self._ids_of(parent).packed, key=attrgetter("packed"))
             if at < len(self._sorted) and self._sorted[at].ref == parent.ref:
                 del self._sorted[at]
-        insort(self._sorted, _Held(node.held_T.packed, node.ref), key=attrgetter("packed"))
+        insort(self._sorted, _Held(self._ids_of(node).packed, node.ref), key=attrgetter("packed"))
 
     def nearest(self, prompt_T: IdRun) -> Nearest | None:
         """The held sequence that agrees longest with a prompt; None if nothing is held."""
