@@ -8,7 +8,7 @@ SDK_TESTS := $(wildcard tests/e2e/test_*_sdk.py tests/e2e/test_*_scripted.py) te
 	$(wildcard tests/protocols/test_*_encode.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sdks harnesses trainers bridge-table check fix bench bench-peers clean
+.PHONY: help demo test sdks harnesses trainers bridge-table check fix bench bench-peers chaos clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -61,6 +61,9 @@ bench: $(STAMP) ## overhead of Turnstile against a bare relay, of each dialect, 
 
 bench-peers: $(STAMP) ## the same, with other proxies beside it
 	$(BIN)/python benchmarks/overhead.py --peers
+
+chaos: $(STAMP) ## 200 kills of Turnstile under 50 agents, and everything checked after each (10 minutes)
+	$(BIN)/python tests/chaos/kills.py
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) $(SDKS) .pytest_cache .ruff_cache .hypothesis

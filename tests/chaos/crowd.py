@@ -1,0 +1,125 @@
+"""Many agents at once, each with a conversation of its own, who remember every answer that they were given in full."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import openai
+
+_NONCE_LETTERS = "abcdefghjkmnpqrstuvwxyz"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An answer that reached its client whole."""
+
+    rollout_id: str
+    turn: int
+    call_id: str
+    history: str
+    text: str
+
+
+@dataclass
+class Crowd:
+    """What all agents share: where Turnstile is now, what they saw, and how often they had to ask again."""
+
+    seed: int
+    turns: int
+    where: Callable[[], str]
+    """The base URL of the Turnstile of this moment."""
+    patience_s: float = 120.0
+    seen: list[Seen] = field(default_factory=list)
+    asked_again: int = 0
+    finished: set[str] = field(default_factory=set)
+    wrong: list[str] = field(default_factory=list)
+    latencies_s: list[float] = field(default_factory=list)
+
+    def nonce(self, rollout_id: str) -> str:
+        """What only this rollout's messages hold."""
+        return "".join(random.Random(f"{self.seed}:{rollout_id}").choices(_NONCE_LETTERS, k=12))
+
+    async def live(self, rollout_id: str) -> None:
+        """One rollout from its first message to its end."""
+        messages: list[dict[str, Any]] = []
+        nonce = self.nonce(rollout_id)
+        for turn in range(self.turns):
+            messages.append(_next_message(messages, nonce, turn))
+            answer = await self._ask(rollout_id, messages, turn)
+            messages.append({"role": "assistant", "content": answer.text})
+        await self._finish(rollout_id)
+
+    async def _ask(self, rollout_id: str, messages: list[dict[str, Any]], turn: int) -> Seen:
+        draw = random.Random(f"{self.seed}:{rollout_id}:{turn}")
+        streams = draw.random() < 0.5
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.patience_s
+        while loop.time() < deadline:
+            began = loop.time()
+            # A client of its own each time: the server may be another one by now.
+            async with openai.AsyncOpenAI(
+                base_url=f"{self.where()}/r/{rollout_id}/v1", api_key="none", max_retries=1, timeout=30.0
+            ) as client:
+                try:
+                    text, headers = await _answer(client, messages, streams)
+                except (openai.APIConnectionError, openai.InternalServerError, openai.APIError) as broken:
+                    if isinstance(broken, openai.BadRequestError | openai.NotFoundError | openai.ConflictError):
+                        raise
+                    self.asked_again += 1
+                    await asyncio.sleep(0.05)
+                    continue
+            self.latencies_s.append(loop.time() - began)
+            seen = Seen(rollout_id, turn, headers["x-turnstile-call"], headers["x-turnstile-history"], text)
+            self.seen.append(seen)
+            if seen.history != ("root" if turn == 0 else "spliced"):
+                self.wrong.append(f"{rollout_id} turn {turn}: history {seen.history}")
+            return seen
+        raise TimeoutError(f"{rollout_id} turn {turn}: no answer in {self.patience_s} s")
+
+    async def _finish(self, rollout_id: str) -> None:
+        deadline = asyncio.get_running_loop().time() + self.patience_s
+        while asyncio.get_running_loop().time() < deadline:
+            try:
+                async with aiohttp.ClientSession() as session:
+                    url = f"{self.where()}/rollouts/{rollout_id}/finish"
+                    async with session.post(url, json={"reward": 1.0}) as answer:
+                        # 409: the end was recorded, and what said so did not arrive.
+                        if answer.status in (200, 409):
+                            self.finished.add(rollout_id)
+                            return
+                        self.wrong.append(f"{rollout_id}: finish answered {answer.status}")
+                        return
+            except aiohttp.ClientError:
+                await asyncio.sleep(0.05)
+        raise TimeoutError(f"{rollout_id}: could not be finished")
+
+
+def _next_message(messages: list[dict[str, Any]], nonce: str, turn: int) -> dict[str, Any]:
+    if not messages:
+        return {"role": "user", "content": f"This is {nonce}. Begin."}
+    return {"role": "user", "content": f"Turn {turn} of {nonce}: go on."}
+
+
+async def _answer(client: openai.AsyncOpenAI, messages: Any, streams: bool) -> tuple[str, Any]:
+    body = {"model": "m", "messages": messages, "max_tokens": 64}
+    if not streams:
+        raw = await client.chat.completions.with_raw_response.create(**body)
+        return raw.parse().choices[0].message.content or "", raw.headers
+    async with client.chat.completions.with_streaming_response.create(**body, stream=True) as raw:
+        pieces: list[str] = []
+        ended = False
+        async for chunk in await raw.parse():
+            for choice in chunk.choices:
+                pieces.append(choice.delta.content or "")
+                ended = ended or choice.finish_reason is not None
+        if not ended:
+            # The SDK takes a body that just ends for a whole answer; an agent that must not lose anything does not.
+            raise openai.APIConnectionError(
+                message="the stream broke off", request=client._client.build_request("GET", "/")
+            )
+        return "".join(pieces), raw.headers

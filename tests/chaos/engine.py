@@ -1,0 +1,66 @@
+"""The scripted engine of the chaos runs: llama.cpp's wire, answers of random words, no two alike."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from turnstile.templates.tokenizer import Tokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load(file: Path) -> ModuleType:
+    """A module by its file, once."""
+    name = file.stem
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+@contextmanager
+def scripted(folder: Path, seed: int, token_delay_s: float) -> Generator[Any]:
+    """A model folder, and an engine for it that answers every prompt with other words.
+
+    Args:
+        folder: where the model folder is made.
+        seed: of the words.
+        token_delay_s: how long a token takes.
+    """
+    load(ROOT / "benchmarks" / "materials.py").Materials.make(folder, sampled=32)
+    fakes, wires = load(ROOT / "tests" / "fakes" / "llamacpp_fake.py"), load(ROOT / "tests" / "fakes" / "wired.py")
+    tokenizer = Tokenizer.from_json((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    special = frozenset(token.id for token in tokenizer.added if token.special)
+    stop = tokenizer.id_of("<|im_end|>")
+    assert stop is not None
+    draw = random.Random(seed)
+    words = [tokenizer.encode(f" {word}").tolist() for word in ("bal", "dor", "fin", "gus", "kel", "lum", "mar", "nor")]
+
+    def answer(_prompt: list[int]) -> list[int]:
+        return [token for word in draw.choices(words, k=draw.randint(4, 16)) for token in word] + [stop]
+
+    fake = fakes.LlamaFake(
+        wires.Rows(tokenizer), special=special, eos=frozenset((stop,)), model="m", slots=512, context=1 << 20,
+        token_delay_s=token_delay_s, answer=answer,
+    )  # fmt: skip
+    fake.requests = _Nothing()
+    with fake.in_thread() as url:
+        fake.url = url
+        yield fake
+
+
+class _Nothing(list[Any]):
+    """A list that forgets: a long run's requests would fill the memory."""
+
+    def append(self, _item: object, /) -> None:
+        """Forget it."""

@@ -1,0 +1,72 @@
+"""What must hold of a store after everything that was done to it; every breach is a sentence."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from crowd import Crowd, Seen
+
+from turnstile.history.forest import Forest
+from turnstile.journal import TurnCommitted
+from turnstile.reports.store_check import StoreCheck, Weight
+from turnstile.store import Reader
+from turnstile.templates.tokenizer import Tokenizer
+from turnstile.trajectory.assemble import assemble
+from turnstile.trajectory.format import Rollout
+from turnstile.trajectory.validate import validate
+
+
+def lost(store: Path, seen: Sequence[Seen]) -> Iterator[str]:
+    """Answers that a client saw whole and that the journal does not have, word for word."""
+    asked: dict[str, list[Seen]] = defaultdict(list)
+    for each in seen:
+        asked[each.rollout_id].append(each)
+    with Reader.open(store) as reader:
+        for rollout_id, answers in asked.items():
+            kept = {
+                record.call_id: record.choices[0].message.text
+                for record in reader.records(rollout_id)
+                if isinstance(record, TurnCommitted)
+            }
+            for each in answers:
+                if (found := kept.get(each.call_id)) != each.text:
+                    place = f"{rollout_id} turn {each.turn}, {each.call_id}"
+                    yield f"{place}: answered was {each.text!r}, kept is {found!r}"
+
+
+def unsound(store: Path) -> Iterator[str]:
+    """What `turnstile store check` calls an error."""
+    with Reader.open(store) as reader:
+        yield from (str(each) for each in StoreCheck(store, reader).findings() if each.weight is Weight.ERROR)
+
+
+def unfaithful(store: Path, crowd: Crowd, tokenizer: Tokenizer) -> Iterator[str]:
+    """Rollouts whose trajectory is not what their agent lived through: each turn once, whole, and nobody else's."""
+    nonces = {crowd.nonce(each): each for each in {seen.rollout_id for seen in crowd.seen}}
+    told: dict[str, dict[int, str]] = defaultdict(dict)
+    for seen in crowd.seen:
+        told[seen.rollout_id][seen.turn] = seen.text
+    with Reader.open(store) as reader:
+        for rollout_id in sorted(crowd.finished):
+            rollout = assemble(Forest.of(reader.records(rollout_id)))
+            yield from (f"{rollout_id}: {each}" for each in validate(rollout) if each.code.startswith("E"))
+            yield from _turns(rollout, told[rollout_id])
+            yield from _foreign(rollout, nonces, tokenizer)
+
+
+def _turns(rollout: Rollout, told: dict[int, str]) -> Iterator[str]:
+    trained = [call for call in rollout.calls if call.kind == "agent"]
+    if len(trained) != len(told):
+        yield f"{rollout.rollout_id}: {len(trained)} turns are trained, its agent had {len(told)}"
+    if len(rollout.sequences) != 1:
+        yield f"{rollout.rollout_id}: {len(rollout.sequences)} sequences for one conversation"
+
+
+def _foreign(rollout: Rollout, nonces: dict[str, str], tokenizer: Tokenizer) -> Iterator[str]:
+    for sequence in rollout.sequences:
+        text = tokenizer.decode(sequence.token_ids)
+        for nonce, owner in nonces.items():
+            if (nonce in text) != (owner == rollout.rollout_id):
+                yield f"{rollout.rollout_id}: {'holds' if nonce in text else 'lacks'} the nonce of {owner}"
