@@ -12,6 +12,7 @@ import pytest
 from turnstile.errors import CallerError, EchoMismatch, EngineError, TurnstileError
 from turnstile.exchange.failures import Progress, failure
 from turnstile.exchange.partials import Reading
+from turnstile.exchange.policy_log import PolicyLog
 from turnstile.generation import Delta
 from turnstile.journal import CallFailed, PartialChoice
 from turnstile.parsing.formats import by_name
@@ -27,7 +28,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 def reading(tools_folder: Path, tokenizers_of: Callable[[Path], Tokenizer]) -> Reading:
     """Nothing that was sampled here is anything but text."""
     setup = ParserSetup(tokenizers_of(tools_folder), by_name("none"), lambda: "")
-    return Reading(setup, placeholder_id=None, policy_before=None, policy_version=lambda: None)
+    return Reading(setup, placeholder_id=None, epoch=PolicyLog().epoch())
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from turnstile.conversation import Message, ReplyDelta, Role, Text, ToolCall, ToolCallDelta, ToolSpec
 from turnstile.exchange.partials import Partial, Reading
+from turnstile.exchange.policy_log import Announcement, PolicyLog
 from turnstile.generation import Delta, FinishedItem, LogprobsMode, Numbers
 from turnstile.journal import PartialChoice
 from turnstile.parsing.formats import by_name
@@ -31,8 +32,11 @@ def tokenizer(tools_folder: Path, tokenizers_of: Callable[[Path], Tokenizer]) ->
 @pytest.fixture
 def reading(tokenizer: Tokenizer) -> Reading:
     setup = ParserSetup(tokenizer, by_name("hermes"), lambda: "", tools=(LS,))
-    versions = iter((7,))
-    return Reading(setup, placeholder_id=None, policy_before=6, policy_version=lambda: next(versions))
+    log = PolicyLog()
+    log.take(log.after(Announcement(6)))
+    reading = Reading(setup, placeholder_id=None, epoch=log.epoch())
+    log.take(log.after(Announcement(7)))
+    return reading
 
 
 def numbers(*values: float | None) -> Numbers:

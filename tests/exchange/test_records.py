@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
 
 import msgspec
@@ -9,9 +10,11 @@ import pytest
 
 from turnstile.conversation import Call, Message, ReplyDelta, ReplyFinish, Role, Sampling, Text, ToolMode, Usage
 from turnstile.engines.base import Capabilities
+from turnstile.engines.pool import Seat
 from turnstile.exchange.checks import Verdict
 from turnstile.exchange.inflight import Flight
-from turnstile.exchange.records import Planned, Sampled, call_started, sampled_choice
+from turnstile.exchange.records import Planned, Sampled, call_started, sampled_choice, seated
+from turnstile.exchange.sampling import Drawn
 from turnstile.generation import (
     BridgeKind,
     Cut,
@@ -31,7 +34,7 @@ from turnstile.generation import (
     Spliced,
 )
 from turnstile.history.forest import Forest
-from turnstile.journal import RolloutOpened
+from turnstile.journal import EngineCall, PolicyRange, RolloutOpened
 from turnstile.parsing.parser import Parsed
 from turnstile.reasons import IncompleteReason, NoteCode, RerenderReason, RootReason
 from turnstile.tokens import NO_IDS, IdRun, LogprobRun
@@ -104,7 +107,7 @@ VERDICT = Verdict(Finish.STOP, (IncompleteReason.IDS_INCOMPLETE,), (Note(NoteCod
 
 
 def test_a_choice_is_kept_as_sampled_with_the_finish_that_was_verified_and_all_notes() -> None:
-    kept = sampled_choice(1, Sampled(GENERATION, VERDICT, PARSED, ()), (None, None))
+    kept = sampled_choice(1, Sampled(GENERATION, VERDICT, PARSED, ()), Drawn(GENERATION, ()))
     assert (kept.choice, kept.ids_S, kept.logprobs_S) == (1, GENERATION.ids_S, GENERATION.logprobs_S)
     assert (kept.finish, kept.engine_finish_reason, kept.reply_finish) == (Finish.STOP, "limit", ReplyFinish.STOP)
     assert (kept.cut, kept.stop_string, kept.message) == (Cut.CONTENT, "x", HELLO)
@@ -113,21 +116,37 @@ def test_a_choice_is_kept_as_sampled_with_the_finish_that_was_verified_and_all_n
 
 
 @pytest.mark.parametrize(
-    ("said", "announced", "span"),
+    ("tiles", "versions", "kept_tiles"),
     [
-        (None, (None, None), (None, None)),
-        (None, (3, 3), (3, 3)),
-        (None, (3, 4), (3, 4)),
-        (None, (None, 4), (None, None)),
-        (9, (3, 4), (9, 9)),
+        ((PolicyRange(0, 2, 3, 3),), (3, 3), False),
+        ((PolicyRange(0, 2, 3, 3, "3"),), (3, 3), False),
+        ((PolicyRange(0, 2, None, None),), (None, None), False),
+        ((PolicyRange(0, 2, None, None, "default"),), (None, None), True),
+        ((PolicyRange(0, 1, 3, 3, "3"), PolicyRange(1, 2, 4, 5)), (3, 5), True),
+        ((PolicyRange(0, 1, 3, 3, "3"), PolicyRange(1, 2, None, None, "v4")), (None, None), True),
     ],
 )
-def test_a_version_is_the_engines_own_word_else_the_announced_span_and_unknown_if_a_part_is(
-    said: int | None, announced: tuple[int | None, int | None], span: tuple[int | None, int | None]
+def test_versions_are_kept_for_the_whole_and_for_its_parts_where_those_say_more(
+    tiles: tuple[PolicyRange, ...], versions: tuple[int | None, int | None], kept_tiles: bool
 ) -> None:
-    generation = msgspec.structs.replace(GENERATION, policy_version=said)
-    kept = sampled_choice(0, Sampled(generation, VERDICT, PARSED, ()), announced)
-    assert (kept.policy_min, kept.policy_max) == span
+    calls = (EngineCall(1), EngineCall(1))
+    drawn = Drawn(GENERATION, tiles, (Note(NoteCode.CONTINUED_AFTER_ABORT, "at id 1"),), calls)
+    kept = sampled_choice(0, Sampled(GENERATION, VERDICT, PARSED, ()), drawn)
+    assert (kept.policy_min, kept.policy_max) == versions
+    assert (kept.policy_ranges, kept.engine_calls) == (tiles if kept_tiles else (), calls)
+    assert Note(NoteCode.CONTINUED_AFTER_ABORT, "at id 1") in kept.notes
+
+
+def test_a_call_says_where_it_goes_and_why_that_is_another_engine_than_before() -> None:
+    first = planned(
+        Match(None, 0, (HI,), Root(RootReason.FIRST_CALL)),
+        Prompt(HEAD, None, NO_IDS, IdRun.of([1]), (), Root(RootReason.FIRST_CALL)),
+    )
+    record = call_started(first, Forest.of([RolloutOpened("r", 1, AT)]), Flight("d", "", "c0"), ENGINE, AT)
+    stayed = seated(record, Seat("a:1", lambda: nullcontext(ENGINE)))
+    moved = seated(record, Seat("b:2", lambda: nullcontext(ENGINE), "a:1", "It is down."))
+    assert (stayed.engine_name, stayed.notes) == ("a:1", ())
+    assert (moved.engine_name, moved.notes) == ("b:2", (Note(NoteCode.ENGINE_MOVED, "a:1 -> b:2: It is down."),))
 
 
 SAID = Message(Role.ASSISTANT, (Text(" hello"),), reasoning="I greet")

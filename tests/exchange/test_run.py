@@ -6,13 +6,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from turnstile.conversation import Answer, Call, Message, Role, Sampling, Text
 from turnstile.errors import CallerError, TurnstileError
 from turnstile.exchange.failures import Progress
 from turnstile.exchange.inflight import Flight
+from turnstile.exchange.policy_log import Announcement
 from turnstile.exchange.repeats import Found, Repeat
 from turnstile.exchange.rollouts import Opening, OpenRollout, Rollouts
 from turnstile.exchange.run import run
@@ -142,10 +142,16 @@ async def test_a_retry_of_a_failed_call_is_sampled_anew(
     assert [state.committed is not None for state in rollout.forest.calls.values()] == [False, True]
 
 
-async def test_a_version_that_changes_in_mid_call_is_a_span(world: World, rollout: OpenRollout, fake: Any) -> None:
-    versions = iter((5, 6))
-    changing = msgspec.structs.replace(world, policy_version=lambda: next(versions))
-    fake.script(fake.ids("One.<|im_end|>"))
-    await flown(changing, rollout, call("Hi"))
+async def test_a_version_that_is_announced_in_mid_call_makes_a_range(
+    world: World, rollout: OpenRollout, fake: Any
+) -> None:
+    answer_ids = fake.ids("One.<|im_end|>")
+
+    def answer(_: list[int]) -> list[int]:
+        world.policy.take(world.policy.after(Announcement(6)))
+        return answer_ids
+
+    fake.answer = answer
+    await flown(world, rollout, call("Hi"))
     (node,) = rollout.forest.nodes
-    assert (node.choice.policy_min, node.choice.policy_max) == (5, 6)
+    assert (node.choice.policy_min, node.choice.policy_max, node.choice.policy_ranges) == (5, 6, ())

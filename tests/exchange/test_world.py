@@ -9,4 +9,4 @@ from turnstile.exchange.world import World
 
 def test_no_call_can_change_the_world_for_the_next_one(world: World) -> None:
     with pytest.raises(AttributeError):
-        world.policy_version = lambda: 1  # type: ignore[misc]
+        world.continuations = 1  # type: ignore[misc]

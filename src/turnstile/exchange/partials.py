@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from turnstile.conversation import ReplyDelta
+from turnstile.exchange.policy_log import Epoch
 from turnstile.generation import Delta, FinishedItem, LogprobsMode
 from turnstile.journal import PartialChoice
 from turnstile.parsing.items import finished_items
@@ -19,6 +18,7 @@ _TRUSTED = frozenset(
         FailReason.ENGINE_UNREACHABLE,
         FailReason.ENGINE_REFUSED,
         FailReason.ENGINE_BROKEN,
+        FailReason.ENGINE_ABORTED,
         FailReason.CONTEXT_OVERFLOW,
         FailReason.CLIENT_GONE,
     }
@@ -32,10 +32,8 @@ class Reading(msgspec.Struct, frozen=True):
     setup: ParserSetup
     placeholder_id: int | None
     """What stands for an image in prompts; None if the model is shown none."""
-    policy_before: int | None
-    """The policy version announced before its first id."""
-    policy_version: Callable[[], int | None]
-    """The one that is announced when it is asked."""
+    epoch: Epoch
+    """What was announced of the policy when its first request went out."""
 
 
 class Partial:
@@ -70,15 +68,14 @@ class Partial:
         logprobs_S = LogprobRun()
         for each in numbers:
             logprobs_S += each.logprobs_S
-        before, after = reading.policy_before, reading.policy_version()
-        known = before is not None and after is not None
+        lowest, highest = reading.epoch.announced()
         return PartialChoice(
             logprobs_S=logprobs_S if is_known and len(logprobs_S) == len(ids_S) else None,
             logprobs_mode=numbers[0].mode if is_known else LogprobsMode.NONE,
             logprobs_temperature=numbers[0].temperature if is_known else None,
             items=self._items(ids_S) if reason in _TRUSTED else (),
-            policy_min=before if known else None,
-            policy_max=after if known else None,
+            policy_min=lowest,
+            policy_max=highest,
             placeholders_S=tuple(at for at, token_id in enumerate(ids_S) if token_id == reading.placeholder_id),
         )
 

@@ -9,9 +9,12 @@ import msgspec
 
 from turnstile.conversation import Call, Message, Role, TokenLogprob
 from turnstile.engines.base import Capabilities
+from turnstile.engines.pool import Seat
 from turnstile.exchange.checks import Verdict
 from turnstile.exchange.images import Shown, shown_messages
 from turnstile.exchange.inflight import Flight
+from turnstile.exchange.policy_ranges import hull, worth_keeping
+from turnstile.exchange.sampling import Drawn
 from turnstile.generation import Draw, Generation, GrammarConstraint, Head, Match, Note, Prompt, Root
 from turnstile.history.forest import Forest
 from turnstile.history.head_parts import changed_parts
@@ -83,6 +86,12 @@ def call_started(planned: Planned, forest: Forest, flight: Flight, engine: Capab
     )
 
 
+def seated(started: CallStarted, seat: Seat) -> CallStarted:
+    """The record with where the call goes, and why that is another place than before."""
+    moved = (Note(NoteCode.ENGINE_MOVED, f"{seat.left} -> {seat.name}: {seat.why}"),) if seat.left else ()
+    return msgspec.structs.replace(started, engine_name=seat.name, notes=(*moved, *started.notes))
+
+
 def _echoed(planned: Planned) -> Message | None:
     """The parent's answer as the client sent it, if that is one message and another than was handed out."""
     call, held = planned.call, planned.held
@@ -116,18 +125,16 @@ def _noticed(planned: Planned) -> Iterator[Note]:
         yield Note(NoteCode.REASONING_BLOB_UNKNOWN, ", ".join(call.foreign_marks[:3]))
 
 
-def sampled_choice(choice: int, sampled: Sampled, announced: tuple[int | None, int | None]) -> SampledChoice:
+def sampled_choice(choice: int, sampled: Sampled, drawn: Drawn) -> SampledChoice:
     """The record of one completion.
 
     Args:
         choice: its place among the call's choices.
         sampled: what came of it.
-        announced: the policy version announced before and after; used where the engine does not say its own.
+        drawn: how it came about.
     """
     generation, parsed = sampled.generation, sampled.parsed
-    said = generation.policy_version
-    policy_min, policy_max = announced if said is None else (said, said)
-    known = policy_min is not None and policy_max is not None
+    policy_min, policy_max = hull(drawn.tiles)
     return SampledChoice(
         choice=choice,
         ids_S=generation.ids_S,
@@ -143,11 +150,12 @@ def sampled_choice(choice: int, sampled: Sampled, announced: tuple[int | None, i
         stop_string=parsed.stop_string,
         engine_request_id=generation.engine_request_id,
         sampler_echo=generation.sampler_echo,
-        # A version announced for the first time in mid-call leaves open what came before it.
-        policy_min=policy_min if known else None,
-        policy_max=policy_max if known else None,
+        policy_min=policy_min,
+        policy_max=policy_max,
         incomplete=sampled.verdict.incomplete,
         placeholders_S=sampled.verdict.placeholders_S,
         image_runs=sampled.verdict.image_runs,
-        notes=(*generation.notes, *sampled.verdict.notes, *parsed.notes),
+        notes=(*generation.notes, *drawn.notes, *sampled.verdict.notes, *parsed.notes),
+        policy_ranges=worth_keeping(drawn.tiles),
+        engine_calls=drawn.engine_calls,
     )

@@ -24,6 +24,7 @@ from turnstile.journal import (
     CallFailed,
     CallJoined,
     CallRejected,
+    CallStarted,
     Record,
     RolloutFinished,
     RolloutOpened,
@@ -80,6 +81,10 @@ class OpenRollout:
         self._order = asyncio.Lock()
         # Numbers of calls that never began are nowhere in the journal, so they are not counted but read off.
         self._next = 1 + max((int(call_id[1:]) for call_id in forest.calls), default=-1)
+        self.last_engine = ""
+        """The name of the engine that the last call went to; empty if there was none, or it has no name."""
+        for state in forest.calls.values():
+            self.last_engine = state.started.engine_name
 
     async def keep(self, record: Record) -> None:
         """Make a record durable, then let the forest grow by it; records of a rollout keep one order.
@@ -92,9 +97,14 @@ class OpenRollout:
                 await self._journal.append(record, self.opened.attempt)
             except asyncio.CancelledError:
                 # The journal tells a cancelled caller so only once the record is on disk.
-                self.forest.apply(record)
+                self._grow(record)
                 raise
-            self.forest.apply(record)
+            self._grow(record)
+
+    def _grow(self, record: Record) -> None:
+        self.forest.apply(record)
+        if isinstance(record, CallStarted):
+            self.last_engine = record.engine_name
 
     def answered(self, call_id: str) -> Answer | None:
         """The durable answer of a call; None if it has none."""

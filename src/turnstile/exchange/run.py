@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from turnstile.conversation import Answer, Call, Reply, TokenLogprob
+from turnstile.engines.pool import Seat, seat_of
 from turnstile.errors import TurnstileError
 from turnstile.exchange.checks import verify
 from turnstile.exchange.draws import SEED_SPACE, Overflow, choices_of, clamped, draw_for, refuse_what_is_not_honoured
@@ -22,10 +23,12 @@ from turnstile.exchange.image_checks import check_agreement, with_images
 from turnstile.exchange.images import expanded_length, keep_added
 from turnstile.exchange.inflight import Flight
 from turnstile.exchange.partials import Reading
+from turnstile.exchange.policy_log import Epoch
 from turnstile.exchange.prompts import prompt_for
-from turnstile.exchange.records import Planned, Sampled, call_started, sampled_choice
+from turnstile.exchange.records import Planned, Sampled, call_started, sampled_choice, seated
 from turnstile.exchange.resuming import take_up_again
 from turnstile.exchange.rollouts import OpenRollout
+from turnstile.exchange.sampling import Source, drawn
 from turnstile.exchange.world import World
 from turnstile.generation import Delta, Draw, Prompt
 from turnstile.journal import SampledChoice, TurnCommitted
@@ -42,12 +45,14 @@ class _Turn:
     call: Call
     flight: Flight
     progress: Progress
+    seat: Seat
 
 
 async def run(world: World, rollout: OpenRollout, call: Call, flight: Flight, progress: Progress) -> None:
     """Plan, sample, verify and commit one call; the flight lands and the journal knows, unless Turnstile has a bug."""
     try:
-        answer = await _take(_Turn(world, rollout, call, flight, progress))
+        seat = seat_of(world.engine, rollout.opened.rollout_id, rollout.last_engine)
+        answer = await _take(_Turn(world, rollout, call, flight, progress, seat))
     except (TurnstileError, asyncio.CancelledError) as error:
         # A cancellation may come while a record is being written, and the record is then there all the same.
         if (answered := rollout.answered(flight.call_id)) is not None:
@@ -67,9 +72,8 @@ async def _take(turn: _Turn) -> Answer:
     planned = await _planned(turn)
     flight.history = planned.prompt.history
     await keep_added(world.gallery, planned.prompt, planned.shown)
-    await rollout.keep(  # !
-        call_started(planned, rollout.forest, flight, world.engine.capabilities, world.now())
-    )
+    started = call_started(planned, rollout.forest, flight, world.engine.capabilities, world.now())
+    await rollout.keep(seated(started, turn.seat))  # !
     flight.kept()
     draws = choices_of(planned.draw, turn.call.sampling)
     choices = await _together([_sample(turn, planned, draw) for draw in draws])  # !
@@ -104,8 +108,9 @@ async def _sample(turn: _Turn, planned: Planned, draw: Draw) -> tuple[SampledCho
     logprobs: list[TokenLogprob] = []
     images = world.served.facts.images
     placeholder_id = None if images is None else images.placeholder_id
-    before = world.policy_version()
-    turn.progress.begin(draw.choice, Reading(setup, placeholder_id, before, world.policy_version))
+
+    def begin(epoch: Epoch) -> None:
+        turn.progress.begin(draw.choice, Reading(setup, placeholder_id, epoch))
 
     async def emit(delta: Delta) -> None:
         turn.progress.sampled(draw.choice, delta)
@@ -114,14 +119,16 @@ async def _sample(turn: _Turn, planned: Planned, draw: Draw) -> tuple[SampledCho
         turn.progress.told(draw.choice, told)
         flight.tell(*told)
 
-    generation = await world.engine.generate(prompt, draw, emit)
+    source = Source(turn.seat, world.gate, world.policy, world.served.tokenizer, world.continuations, begin)
+    completion = await drawn(source, prompt, draw, emit)
+    generation = completion.generation
     verdict = verify(prompt, draw, generation, world.served.tokenizer, placeholder_id)
     verdict = with_images(verdict, prompt, planned.shown, generation)
     parsed = parser.finish(generation)
     flight.tell(*parsed.flush)
     sampled = Sampled(generation, verdict, parsed, tuple(logprobs))
     reply = Reply(parsed.message, parsed.finish, sampled.logprobs, parsed.stop_string)
-    return sampled_choice(draw.choice, sampled, (before, world.policy_version())), reply
+    return sampled_choice(draw.choice, sampled, completion), reply
 
 
 def _setup(turn: _Turn, prompt: Prompt, draw: Draw) -> ParserSetup:

@@ -9,7 +9,9 @@ import msgspec
 
 from turnstile.engines.base import Engine
 from turnstile.exchange.draws import Overflow
+from turnstile.exchange.holding import Gate, never_held
 from turnstile.exchange.images import Gallery
+from turnstile.exchange.policy_log import PolicyLog
 from turnstile.generation import Prompt
 from turnstile.history.forest import Forest
 from turnstile.parsing.formats import AnswerFormat
@@ -33,8 +35,6 @@ class World(msgspec.Struct, frozen=True):
     mint_call_id: Callable[[], str]
     draw_seed: Callable[[int], int]
     """A random integer below its argument."""
-    policy_version: Callable[[], int | None]
-    """The weight version that the engine runs now, as announced; None = unknown."""
     off_loop: Callable[[Callable[[], Prompt]], Awaitable[Prompt]]
     """Runs rendering and tokenizing away from the event loop."""
     certificate: Certificate | None = None
@@ -47,5 +47,11 @@ class World(msgspec.Struct, frozen=True):
     """Which engine renders and which encodes for it."""
     overflow: Overflow = Overflow.AS_ENGINE
     """What becomes of a request for more tokens than the engine's window has room for."""
+    policy: PolicyLog = msgspec.field(default_factory=PolicyLog)
+    """Which weights each engine has, as announced."""
+    gate: Gate = msgspec.field(default_factory=never_held)
+    """Keeps calls back while weights are updated."""
+    continuations: int = 0
+    """How many times a completion that its engine gives up is taken up again."""
     gallery: Gallery | None = None
     """Where the bytes of images are kept; None: nowhere, and an image that is only named is run without them."""

@@ -182,7 +182,6 @@ def _world(
         now=lambda: next(clock, ended_at),
         mint_call_id=lambda: next(minted),
         draw_seed=lambda below: (started.draw.seed or 0) % below,
-        policy_version=lambda: None,
         off_loop=off_loop,
     )
 

@@ -225,6 +225,9 @@ def _operator_routes(operators: Operators) -> list[Route]:
         Route("/rollouts/{rollout_id}/trajectory", operators.trajectory, methods=["GET"]),
         Route("/rollouts/{rollout_id}/drift", operators.drift, methods=["GET"]),
         Route("/policy", operators.announce, methods=["POST"]),
+        Route("/policy", operators.policy, methods=["GET"]),
+        Route("/policy/hold", operators.hold, methods=["POST"]),
+        Route("/policy/release", operators.release, methods=["POST"]),
     ]
 
 

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnstile.errors import CallerError
+from turnstile.exchange.policy_log import Announcement
 from turnstile.exchange.rollouts import Ending, Opening, Rollouts, fresh_rollout_id
 from turnstile.history.forest import Forest
 from turnstile.journal import RolloutStatus
@@ -29,6 +30,7 @@ from turnstile.trajectory.format import encode_line
 T = TypeVar("T")
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 _DIGITS = 19
+_LONGEST_HOLD_S = 86_400
 DRIFT_PATIENCE_S = 1.0
 """How long the answer to a finish waits for prompts that are still being compared."""
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -45,10 +47,17 @@ class Opened(msgspec.Struct, frozen=True):
     anthropic_base_url: str
 
 
-class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of POST /policy."""
+class Holding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of POST /policy/hold."""
 
-    version: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    deadline_s: Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_HOLD_S)]
+    engine: str = ""
+
+
+class Releasing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of POST /policy/release."""
+
+    engine: str = ""
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -135,8 +144,23 @@ class Operators:
     async def announce(self, request: Request) -> Response:
         """POST /policy."""
         announcement = await self._read(request, Announcement)
-        self._policy.announce(announcement.version)
+        await self._policy.announce(announcement)
         return _json(announcement)
+
+    async def hold(self, request: Request) -> Response:
+        """POST /policy/hold."""
+        holding = await self._read(request, Holding)
+        return _json(await self._policy.hold(holding.engine, holding.deadline_s))
+
+    async def release(self, request: Request) -> Response:
+        """POST /policy/release."""
+        releasing = await self._read(request, Releasing)
+        return _json(await self._policy.release(releasing.engine))
+
+    async def policy(self, request: Request) -> Response:
+        """GET /policy."""
+        self._keys.check_operator(request.headers)
+        return _json(self._policy.page())
 
     async def _read(self, request: Request, kind: type[BodyT]) -> BodyT:
         self._keys.check_operator(request.headers)

@@ -25,6 +25,8 @@ from turnstile.engines.smollm import Progress
 from turnstile.errors import CallerError
 from turnstile.exchange.draws import Overflow
 from turnstile.exchange.images import Gallery
+from turnstile.exchange.holding import Gate
+from turnstile.exchange.policy_log import PolicyLog
 from turnstile.exchange.rollouts import Policies, Rollouts
 from turnstile.exchange.world import World
 from turnstile.generation import LiteralSpecials, Prompt, Retention
@@ -180,7 +182,8 @@ async def _assemble(
     ready, plugin_notices = await asyncio.get_running_loop().run_in_executor(
         threads, lambda: _ready(running_on, certificate, settings, local.plugin)
     )
-    policy = Policy()
+    log, gate = PolicyLog(), Gate(_now)
+    policy = Policy(journal, log, gate, _now)
     world = World(
         served=ready,
         answer_format=answer_format,
@@ -188,13 +191,14 @@ async def _assemble(
         now=_now,
         mint_call_id=_mint_call_id,
         draw_seed=random.SystemRandom().randrange,
-        policy_version=policy.version,
         off_loop=off_loop,
         certificate=certificate if isinstance(certificate, Certificate) else None,
         answered=watch.answered,
         quirks=local.quirks,
         accelerated=chosen,
         overflow=choice_of(Overflow, settings.overflow, "overflow"),
+        policy=log,
+        gate=gate,
         gallery=Gallery(Blobs(settings.store)),
     )
     await shelf.put(journal, running_on, files, settings.answer_format)
