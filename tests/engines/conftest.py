@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import turnstile.engines.embedded
-from turnstile.engines import LlamaServer, SglangServer, cache_home
+from turnstile.engines import LlamaServer, SglangServer, VllmServer, cache_home
 from turnstile.engines.embedded_child import ChildReport, ChildSettings
 from turnstile.engines.smollm import MODEL_NAME, model_file
 from turnstile.generation import Draw, Head, Prompt, Root
@@ -141,6 +141,33 @@ async def sglang_fake(sglang_fakes, vocabulary):
 async def sglang(sglang_fake, vocabulary):
     """An engine on the fake SGLang."""
     server = await SglangServer.open(sglang_fake.url)
+    engine = server.speaking(vocabulary, seeds=lambda: 7)
+    yield engine
+    await engine.close()
+
+
+@pytest.fixture
+def vllm_fakes():
+    """The module of the fake vLLM server."""
+    return _load_fake("vllm_fake")
+
+
+@pytest.fixture
+async def vllm_fake(vllm_fakes, vocabulary):
+    """A fake vLLM that is running, with its `url`; it shows images as id 0, and reads each byte as an id."""
+    server = vllm_fakes.VllmFake(vocabulary.rows, special=frozenset({0, 1}), eos=frozenset({1}))
+    server.encode = vocabulary.spell
+    server.placeholder_id = 0
+    async with server.serving() as url:
+        server.url = url
+        yield server
+
+
+@pytest.fixture
+async def vllm(vllm_fake, vocabulary):
+    """An engine on the fake vLLM, whose probes are over."""
+    server = await VllmServer.open(vllm_fake.url)
+    vllm_fake.requests.clear()
     engine = server.speaking(vocabulary, seeds=lambda: 7)
     yield engine
     await engine.close()

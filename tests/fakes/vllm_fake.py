@@ -98,6 +98,8 @@ class Fault(enum.Enum):
     GAP_IN_SPANS = enum.auto()
 
 
+_ONLY = re.compile(r'root ::= "(\w+)"\s*')
+"""The one grammar that is known: a single word."""
 _THINKS = re.compile(r"\s*<think>(?P<reasoning>.*?)(</think>(?P<rest>.*)|\Z)", re.DOTALL)
 _CALLS = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
@@ -126,6 +128,10 @@ class VllmFake:
     version: str = "0.32.0"
     scale_out: bool = True
     dev_mode: bool = True
+    constrains: bool = True
+    """Whether a grammar holds from the first token on; behind a reasoning parser it waits for the reasoning's end."""
+    has_parsers: bool = True
+    """`--enable-auto-tool-choice --tool-call-parser NAME`."""
     takes_ids_in_chat: bool = True
     returns_ids: bool = True
     processed: bool = True
@@ -391,6 +397,9 @@ class VllmFake:
         if foreign is not None:
             param = "kv_transfer_params.prompt_token_ids" if path == CHAT else None
             return _error(400, f"Token id {foreign} is out of vocabulary", "BadRequestError", param)
+        if path == CHAT and body.get("tools") and not self.has_parsers:
+            message = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+            return _error(400, message, "BadRequestError")
         wanted = body.get("max_tokens")
         if path == CHAT and wanted is not None and wanted > self.context:
             message = f"max_tokens={wanted} cannot be greater than max_model_len={self.context}."
@@ -489,6 +498,10 @@ class _Run:
 
     def _next(self) -> list[int]:
         fake = self.fake
+        grammar = (self._params.get("structured_outputs") or {}).get("grammar") or ""
+        if fake.constrains and (only := _ONLY.fullmatch(grammar)):
+            spelled = [fake.token_bytes.index(bytes([byte])) for byte in only[1].encode()]
+            return [*spelled, *sorted(fake.eos)[:1]]
         if self._body.get("stream") and fake._scripted:
             return fake._scripted.popleft()
         if self._body.get("stream") and fake.answer is not None:

@@ -25,7 +25,7 @@ from turnstile.engines.vllm_images import refuse_miscounted
 from turnstile.engines.vllm_probe import Found, Opened, probe
 from turnstile.engines.vllm_report import capabilities
 from turnstile.engines.vllm_run import Ground, Run
-from turnstile.engines.vllm_shapes import OWNER, Models, Tokenized, WeightInfo, is_closed, read, refusal
+from turnstile.engines.vllm_shapes import OWNER, Models, Tokenized, WeightInfo, broken, is_closed, read, refusal
 from turnstile.engines.wire import Wire
 from turnstile.errors import EngineError, TurnstileError
 from turnstile.generation import Draw, Emit, Generation, Prompt
@@ -180,6 +180,8 @@ class Vllm:
         async with self._server.wire.stream(door.path, door.body(ask)) as stream:
             if stream.status != 200:
                 raise refusal(await stream.whole())
+            if not stream.is_events:
+                raise broken(f"{door.path} answers no stream of events, and one was asked for")
             # To its very end, so that the connection can be used again.
             async for event in stream.events():
                 if event != _DONE:
