@@ -3,8 +3,9 @@ from __future__ import annotations
 import msgspec
 
 from turnstile.generation import Cut, Note, Rerendered, Retention
-from turnstile.journal import CallFailed, CallRejected
+from turnstile.journal import CallFailed, CallRejected, EngineCall, PolicyRange
 from turnstile.reasons import FailReason, NoteCode, RerenderReason
+from turnstile.tokens import IdRun
 from turnstile.trajectory.assemble import assemble
 
 ROOT = [1, 10, 11, 20]
@@ -57,3 +58,18 @@ def test_who_called_a_sub_agent_is_told(journal):
     journal.start("a", ROOT, agent_name="ses_2", parent_agent="ses_1")
     journal.commit("a", journal.choice("a", [30, 2]))
     assert extra(journal)["turnstile.calls"] == {"a": {"parent_agent": "ses_1"}}
+
+
+def test_a_call_says_which_engine_ran_it_in_which_requests_and_what_weights_without_a_version_are_called(journal):
+    ranges = (PolicyRange(0, 1, 6, 6, "6"), PolicyRange(1, 3, None, None, "v9"))
+    calls = (EngineCall(1, "e1", "abort"), EngineCall(0, "e2", "abort", IdRun.of([40])), EngineCall(2, "e3", "stop"))
+    journal.turn("a", ROOT, [30, 31, 2], policy_ranges=ranges, engine_calls=calls)
+    journal.records[1] = msgspec.structs.replace(journal.records[1], engine_name="10.0.0.1:8000")
+    facts = extra(journal)["turnstile.calls"]["a"]
+    assert facts["engine"] == "10.0.0.1:8000"
+    assert facts["policy_labels"] == [{"start": 1, "end": 3, "label": "v9"}]
+    assert facts["engine_calls"] == [
+        {"ids": 1, "engine_request_id": "e1", "engine_finish_reason": "abort"},
+        {"engine_request_id": "e2", "engine_finish_reason": "abort", "discarded_ids": [40]},
+        {"ids": 2, "engine_request_id": "e3", "engine_finish_reason": "stop"},
+    ]

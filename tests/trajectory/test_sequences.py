@@ -4,6 +4,7 @@ import pytest
 
 from turnstile.conversation import CallKind
 from turnstile.generation import Finish, Forked
+from turnstile.journal import PolicyRange
 from turnstile.reasons import ForkReason
 from turnstile.tokens import SegmentKind
 from turnstile.trajectory.fates import Fates
@@ -97,3 +98,38 @@ def test_the_policy_version_stands_at_the_tokens_that_it_drew(journal):
         for part in segments_of(path_pieces(fates.leaves[0]), 0, fates)
     ]
     assert versions == [(None, None), (None, None), (7, 7)]
+
+
+def _versions(segments):
+    return [
+        (part.start, part.end, part.policy_version_min, part.policy_version_max, part.mask_reason)
+        for part in segments
+        if part.kind == "sampled"
+    ]
+
+
+def test_case_l3_a_weight_update_in_mid_call_splits_its_segment_at_the_token_where_the_version_changes(journal):
+    ranges = (PolicyRange(0, 2, 6, 6, "6"), PolicyRange(2, 3, 7, 8), PolicyRange(3, 5, None, None, "v9"))
+    journal.turn("a", ROOT, [30, 31, 32, 33, 2], logprobs=[-1.0, None, -1.0, -1.0, -1.0], policy_ranges=ranges)
+    fates = Fates(journal.forest())
+    at = len(ROOT)
+    assert _versions(segments_of(path_pieces(fates.leaves[0]), 0, fates)) == [
+        (at, at + 1, 6, 6, None),
+        (at + 1, at + 2, 6, 6, "logprob_missing"),
+        (at + 2, at + 3, 7, 8, None),
+        (at + 3, at + 5, None, None, None),
+    ]
+
+
+def test_versions_behind_the_place_where_a_completion_was_cut_are_gone_with_its_ids(journal):
+    ranges = (PolicyRange(0, 2, 6, 6), PolicyRange(2, 4, 7, 7), PolicyRange(4, 5, 8, 8))
+    first = journal.turn("a", ROOT, [30, 31, 32, 33, 2], policy_ranges=ranges)
+    journal.turn("b", [50], [60, 2], first, cut=2)
+    fates = Fates(journal.forest())
+    at = len(ROOT)
+    found = [_versions(segments_of(path_pieces(leaf), index, fates)) for index, leaf in enumerate(fates.leaves)]
+    assert [(start - at, end - at, low, high) for start, end, low, high, _ in found[-1]] == [
+        (0, 2, 6, 6),
+        (2, 3, 7, 7),
+        (4, 6, 7, 7),
+    ]

@@ -87,6 +87,7 @@ def _facts(line: CallLine, nearest: Mapping[str, Nearest], left_behind: Mapping[
         nearest_call=None if near is None else str(near.ref),
         left_behind_by=left_behind.get(line.call_id),
         parent_agent=started.parent_agent,
+        engine=started.engine_name,
         notes=[_said(code=note.code.value, detail=note.detail) for note in notes],
         **_answer_facts(line),
         **_delivery_facts(line),
@@ -118,6 +119,20 @@ def _answer_facts(line: CallLine) -> JsonObject:
         "cut": None if choice.cut is Cut.NONE else choice.cut.value,
         "stop_string": choice.stop_string,
         "sampler_echo": choice.sampler_echo,
+        "policy_labels": [
+            {"start": tile.start_S, "end": tile.end_S, "label": tile.label}
+            for tile in choice.policy_ranges
+            if tile.lowest is None and tile.label
+        ],
+        "engine_calls": [
+            _said(
+                ids=call.ids,
+                engine_request_id=call.engine_request_id,
+                engine_finish_reason=call.engine_finish_reason,
+                discarded_ids=call.discarded_S.tolist(),
+            )
+            for call in choice.engine_calls
+        ],
     }
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from turnstile.generation import Finish, NodeRef
 from turnstile.history.forest import Node
-from turnstile.journal import CallStarted, SampledChoice
+from turnstile.journal import CallStarted, PolicyRange, SampledChoice
 from turnstile.reasons import MaskReason
 from turnstile.tokens import LogprobRun, SegmentKind
 from turnstile.trajectory.fates import Fates
@@ -92,18 +92,27 @@ def segments_of(pieces: list[Piece], index: int, fates: Fates) -> Iterator[Seque
 
 def _sampled(piece: Piece, node: Node, at: int, mask: MaskReason | None, fates: Fates) -> Iterator[SequenceSegment]:
     masked = _masked(node, fates) if mask is None else {}
-    for start, end, reason in _runs(piece.length, masked, mask):
-        yield SequenceSegment(
-            start=at + start,
-            end=at + end,
-            kind=SegmentKind.SAMPLED.value,
-            call=fates.line_of[node.ref],
-            trainable=reason is None,
-            mask_reason=None if reason is None else reason.value,
-            weight=1.0 if reason is not None else 1.0 / len(fates.trainers[node.ref]),
-            policy_version_min=node.choice.policy_min,
-            policy_version_max=node.choice.policy_max,
-        )
+    for tile in _policy_tiles(node.choice, piece.length):
+        for start, end, reason in _runs(tile, masked, mask):
+            yield SequenceSegment(
+                start=at + start,
+                end=at + end,
+                kind=SegmentKind.SAMPLED.value,
+                call=fates.line_of[node.ref],
+                trainable=reason is None,
+                mask_reason=None if reason is None else reason.value,
+                weight=1.0 if reason is not None else 1.0 / len(fates.trainers[node.ref]),
+                policy_version_min=tile.lowest,
+                policy_version_max=tile.highest,
+            )
+
+
+def _policy_tiles(choice: SampledChoice, length: int) -> Iterator[PolicyRange]:
+    """Which policy versions may have drawn which of a completion's first ids: a segment ends where they change."""
+    whole = PolicyRange(0, length, choice.policy_min, choice.policy_max)
+    for tile in choice.policy_ranges or (whole,):
+        if tile.start_S < length:
+            yield msgspec.structs.replace(tile, end_S=min(tile.end_S, length))
 
 
 def _masked(node: Node, fates: Fates) -> dict[int, MaskReason]:
@@ -116,15 +125,15 @@ def _masked(node: Node, fates: Fates) -> dict[int, MaskReason]:
 
 
 def _runs(
-    length: int, masked: dict[int, MaskReason], mask: MaskReason | None
+    tile: PolicyRange, masked: dict[int, MaskReason], mask: MaskReason | None
 ) -> Iterator[tuple[int, int, MaskReason | None]]:
-    """[0, length) cut wherever tokens stand side by side of which one is masked for another reason, or not at all."""
+    """A tile cut wherever tokens stand side by side of which one is masked for another reason, or not at all."""
+    start = tile.start_S
     if not masked:
-        yield 0, length, mask
+        yield start, tile.end_S, mask
         return
-    start = 0
-    for end in range(1, length + 1):
-        if end == length or masked.get(end) != masked.get(start):
+    for end in range(start + 1, tile.end_S + 1):
+        if end == tile.end_S or masked.get(end) != masked.get(start):
             yield start, end, masked.get(start, mask)
             start = end
 
