@@ -1,6 +1,6 @@
 """Turnstile: exact token trajectories from agents that speak text.
 
-Public names: `Client`, `RolloutHandle`, `read`, `serve` and the errors. Everything else is private.
+Public names: `Client`, `RolloutHandle`, `convert`, `read`, `serve` and the errors. Everything else is private.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from turnstile.client import Client, RolloutHandle
     from turnstile.errors import CallerError, EngineError, StoreError, TurnstileError
     from turnstile.server.local import serve
+    from turnstile.trajectory.converters.conversion import convert
     from turnstile.trajectory.files import read
 
 __version__ = "0.1.0"
@@ -23,6 +24,7 @@ __all__ = [
     "RolloutHandle",
     "StoreError",
     "TurnstileError",
+    "convert",
     "read",
     "serve",
 ]
@@ -34,6 +36,7 @@ _HOMES = {
     "EngineError": "turnstile.errors",
     "StoreError": "turnstile.errors",
     "TurnstileError": "turnstile.errors",
+    "convert": "turnstile.trajectory.converters.conversion",
     "read": "turnstile.trajectory.files",
     "serve": "turnstile.server.local",
 }

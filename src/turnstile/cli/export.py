@@ -12,6 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 
 from turnstile.cli.progress import counted, progress_bar
 from turnstile.cli.sources import Selection, Source, open_source
+from turnstile.cli.trainers import export_for, refuse_without_trainer, told
+from turnstile.trajectory.converters import CONVERTERS
+from turnstile.trajectory.converters.options import Advantage, OneSequence, Options, RawLogprobs
 from turnstile.trajectory.files import open_writer
 from turnstile.trajectory.format import Rollout
 from turnstile.trajectory.rules import Compaction, Rules, Unselected, Weights
@@ -38,6 +41,30 @@ def export(
     train_unselected: Annotated[
         bool, typer.Option("--train-unselected", help="Train choices that were not taken up although another was.")
     ] = False,
+    trainer: Annotated[
+        str,
+        typer.Option("--for", help=f"Write one trainer's own shape: {', '.join(each.name for each in CONVERTERS)}."),
+    ] = "",
+    model: Annotated[str, typer.Option(help="With --for: only sequences of this model.")] = "",
+    advantage: Annotated[
+        Advantage, typer.Option(help="With --for: how an advantage comes from the rewards of a group.")
+    ] = Advantage.CENTERED,
+    one_sequence: Annotated[
+        OneSequence, typer.Option(help="With --for: which sequence stands for a rollout that has several.")
+    ] = OneSequence.REFUSE,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CODE", help="With --for: leave out, and count, what is refused with this code."),
+    ] = None,
+    allow_raw: Annotated[
+        bool, typer.Option("--allow-raw", help="With --for: take log-probabilities as they are, whatever they are.")
+    ] = False,
+    group_size: Annotated[int, typer.Option(min=0, help="With --for: rollouts in each group; 0: any number.")] = 0,
+    max_length: Annotated[int, typer.Option(min=0, help="With --for: ids in a row; 0: no limit.")] = 0,
+    prompt_length: Annotated[
+        int, typer.Option(min=0, help="With --for: ids in a row's prompt region; 0: as many as the prompt has.")
+    ] = 0,
+    env_name: Annotated[str, typer.Option(help="With --for: the environment's name.")] = "turnstile",
 ) -> None:
     """Write trajectories in the neutral format, also while the server runs.
 
@@ -45,16 +72,32 @@ def export(
     named, the others are written, and the exit code is 1. Images and side arrays are put into `FILE.media` and
     `FILE.arrays`.
 
-    Given a trajectory file in place of a store, it writes the same rollouts in the other form.
+    Given a trajectory file in place of a store, it writes the same rollouts in the other form. With `--for` it writes
+    one trainer's own shape instead, a sample a line; what that trainer cannot express is refused by name.
     """
+    options = Options(
+        model=model,
+        one_sequence=one_sequence,
+        raw_logprobs=RawLogprobs.ALLOW if allow_raw else RawLogprobs.REFUSE,
+        advantage=advantage,
+        drop=frozenset(drop or ()),
+        group_size=group_size,
+        max_length=max_length,
+        prompt_length=prompt_length,
+        env_name=env_name,
+    )
     rules = Rules(
         weights=weights,
         compaction=Compaction.TRAINED if train_compaction else Compaction.MASKED,
         unselected=Unselected.TRAINED if train_unselected else Unselected.DISCARDED,
     )
     with open_source(source, Selection(tuple(rollout or ()), group), rules) as found:
-        written = _write(found, output)
-    typer.echo(f"{counted(written.rollouts, 'rollout')} written to {output}{written.told()}", err=True)
+        if trainer:
+            typer.echo(told(export_for(found, output, trainer, options), output, trainer), err=True)
+        else:
+            refuse_without_trainer(options)
+            written = _write(found, output)
+            typer.echo(f"{counted(written.rollouts, 'rollout')} written to {output}{written.told()}", err=True)
     for line in found.lost:
         typer.echo(f"turnstile: {line}", err=True)
     if found.lost:

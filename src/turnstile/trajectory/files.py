@@ -18,6 +18,7 @@ from turnstile.errors import CallerError, StoreError
 from turnstile.trajectory.format import Rollout, decode_line, encode_line, from_fields
 from turnstile.trajectory.parquet import ParquetWriter, read_parquet
 from turnstile.trajectory.side_files import SideSource, SideWriter
+from turnstile.trajectory.whole import appears_whole
 
 
 class FileForm(enum.StrEnum):
@@ -73,19 +74,8 @@ def open_writer(path: str | os.PathLike[str], side: SideSource | None = None) ->
     """
     target = Path(path)
     form = form_of(target)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        with _writer(partial, form) as writer:
-            yield writer if side is None else _WithSides(writer, SideWriter(target, side))
-        with partial.open("rb") as written:
-            os.fsync(written.fileno())
-        partial.replace(target)
-    except OSError as error:
-        raise StoreError(
-            f"{target} cannot be written: {error.strerror or error}", "Check the folder and the disk"
-        ) from error
-    finally:
-        partial.unlink(missing_ok=True)
+    with appears_whole(target) as partial, _writer(partial, form) as writer:
+        yield writer if side is None else _WithSides(writer, SideWriter(target, side))
 
 
 def write(path: str | os.PathLike[str], rollouts: Iterable[Rollout], side: SideSource | None = None) -> int:

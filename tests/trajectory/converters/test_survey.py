@@ -1,0 +1,53 @@
+"""What a conversion knows of all rollouts before it writes one."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from turnstile.trajectory.converters import converter_named
+from turnstile.trajectory.converters.options import Options
+from turnstile.trajectory.converters.survey import survey
+from turnstile.trajectory.shapes import Rollout
+
+
+def test_it_holds_a_few_words_a_rollout(rollouts: list[Rollout]) -> None:
+    known = survey(rollouts, converter_named("tinker").facts, Options())
+    assert known.last_attempt == {"ro-0001": 1, "ro-0002": 1}
+    assert known.advantages == {("ro-0001", 1): 0.5, ("ro-0002", 1): -0.5}
+    assert known.group_sizes == {"g-17": 2}
+
+
+def test_nothing_is_compared_for_a_trainer_that_takes_rewards(rollouts: list[Rollout]) -> None:
+    assert survey(rollouts, converter_named("slime").facts, Options()).advantages == {}
+
+
+def test_an_earlier_attempt_is_in_no_mean(group: list[dict[str, Any]], samples_of) -> None:
+    again = copy.deepcopy(group[1])
+    again["attempt"], again["reward"] = 2, 1.0
+    later_first = samples_of("trl_async", [again, *group])
+    assert [each["advantage"] for each in later_first] == [0.0] * 4
+    assert later_first == samples_of("trl_async", [again, group[0]])
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_group_of_another_size_is_refused(size: int, code_of) -> None:
+    assert code_of("trl", one_sequence="last", group_size=size) == "group_size"
+
+
+def test_a_group_of_the_right_size_is_taken(code_of) -> None:
+    assert code_of("trl", one_sequence="last", group_size=2) == ""
+
+
+def test_a_rollout_that_gives_no_row_is_missing_in_its_group(group: list[dict[str, Any]], code_of) -> None:
+    group[1] |= {"trainable": False, "mask_reasons": ["evaluation"]}
+    assert code_of("trl", one_sequence="last", group_size=2) == "group_size"
+
+
+def test_a_rollout_without_a_group_has_no_advantage(group: list[dict[str, Any]], code_of) -> None:
+    group[0]["group_id"] = None
+    assert code_of("tinker") == "group_missing"
+    assert code_of("tinker", advantage="reward") == ""
+    assert code_of("slime") == ""
