@@ -10,8 +10,10 @@ from typing import TypeAlias
 import msgspec
 import typer
 import uvloop
+from rich.console import Console
 
 from turnstile.cli import serve_options as options
+from turnstile.cli.engine_table import engine_table
 from turnstile.cli.progress import download_bar
 from turnstile.config import Settings
 from turnstile.engines import EngineKind
@@ -121,6 +123,7 @@ def _tell_person(running: Running) -> None:
     typer.echo(f"  agents:  {running.url}/r/ROLLOUT_ID/v1  (OPENAI_BASE_URL)", err=True)
     typer.echo(f"           {running.url}/r/ROLLOUT_ID  (ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL)", err=True)
     typer.echo(f"  runners: {running.url}/rollouts", err=True)
+    engine_table(running.engine_can, running.engine_lacks, Console(stderr=True))
     for notice in running.notices:
         typer.echo(f"  note: {notice}", err=True)
     chosen = running.accelerated

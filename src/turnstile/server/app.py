@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from turnstile.config import Settings
+from turnstile.engines.base import Missing, Present
 from turnstile.errors import CallerError, TurnstileError
 from turnstile.exchange.rollouts import OpenRollout, Rollouts
 from turnstile.exchange.world import World
@@ -44,6 +45,11 @@ class Health(msgspec.Struct, frozen=True):
     """`ok`, or `degraded` with the reasons."""
     reasons: tuple[str, ...]
     engine: str
+    engine_version: str
+    engine_can: tuple[Present, ...]
+    """What the engine was seen to do at start."""
+    engine_lacks: tuple[Missing, ...]
+    """What it does not do, what that costs, and the flag that turns it on."""
     model: str
     open_rollouts: int
     template: str
@@ -138,11 +144,14 @@ class _Desktop:
     async def health(self, _: Request) -> Response:
         """GET /healthz."""
         trouble = await self._world.engine.health()
-        certificate = self._world.certificate
+        certificate, engine = self._world.certificate, self._world.engine.capabilities
         health = Health(
             status="degraded" if trouble else "ok",
             reasons=(trouble,) if trouble else (),
-            engine=self._world.engine.capabilities.engine,
+            engine=engine.engine,
+            engine_version=engine.version,
+            engine_can=engine.present,
+            engine_lacks=engine.missing,
             model=self._world.served.model,
             open_rollouts=len(self._rollouts),
             template=certificate.certificate_class.value if certificate is not None else "",

@@ -21,6 +21,7 @@ from starlette.applications import Starlette
 
 from turnstile.config import Settings, choice_of
 from turnstile.engines import EMBEDDED, EmbeddedSettings, EngineKind, EngineServer, cache_home, connect, engine_url
+from turnstile.engines.base import Capabilities, Missing, Present
 from turnstile.engines.smollm import Progress
 from turnstile.errors import CallerError
 from turnstile.exchange.draws import Overflow
@@ -31,7 +32,6 @@ from turnstile.exchange.rollouts import Policies, Rollouts
 from turnstile.exchange.world import World
 from turnstile.generation import LiteralSpecials, Prompt, Retention
 from turnstile.journal import SuspectLogprobs
-from turnstile.parsing import formats
 from turnstile.protocols.quirks import FileForm, Quirk, chosen_quirks, read_quirks
 from turnstile.reports.drift_watch import DriftWatch
 from turnstile.reports.shelf import ModelShelf
@@ -41,6 +41,7 @@ from turnstile.server.operators import Archive
 from turnstile.server.parity import check_parity
 from turnstile.server.plugins import plugin_named, with_plugin
 from turnstile.server.policy import Policy
+from turnstile.server.reading import format_of, kept_name, read_by
 from turnstile.server.severing import unlogged
 from turnstile.server.stopping import CANCELLED_AFTER_S, Server
 from turnstile.store import Blobs, Journal, Reader
@@ -75,6 +76,11 @@ class Running(msgspec.Struct, frozen=True):
     """What an operator has to know: open doors, limits of the template, accelerators that are not used."""
     accelerated: Accelerated = Accelerated()
     """What renders and what encodes."""
+    engine_version: str = ""
+    engine_can: tuple[Present, ...] = ()
+    """What the engine was seen to do."""
+    engine_lacks: tuple[Missing, ...] = ()
+    """What it does not do, what that costs, and the flag that turns it on."""
 
 
 @contextlib.asynccontextmanager
@@ -159,9 +165,10 @@ async def _assemble(
     engine_server = await _connect(settings, show)
     stack.push_async_callback(engine_server.close)
     files = local.files or _embedded_files(local, engine_server)
-    answer_format = _answer_format(settings, files)
     model = settings.model or engine_server.capabilities.models[0]
     served = serve(files, model=model, stop_ids=frozenset())
+    named = settings.answer_format
+    answer_format, reading = read_by(named, format_of(named, files), engine_server.capabilities, served)
     unchecked = await check_parity(engine_server, served, _now())
     journal = Journal.open(settings.store)
     stack.callback(journal.close)
@@ -201,11 +208,15 @@ async def _assemble(
         gate=gate,
         gallery=Gallery(Blobs(settings.store)),
     )
-    await shelf.put(journal, running_on, files, settings.answer_format)
+    await shelf.put(journal, running_on, files, kept_name(named, answer_format))
     rollouts = Rollouts(journal, reader, _now, _policies(settings))
     app = build_app(world, rollouts, Archive(reader, shelf, watch), policy, settings)
-    notices = (*_notices(settings, certificate, unchecked), *_without_window(world), *plugin_notices, *chosen.refused)
-    return app, Running("", model, engine.capabilities.engine, notices, chosen), rollouts
+    told = (*_notices(settings, certificate, unchecked, reading), *_without_window(world))
+    return app, _running(model, engine.capabilities, (*told, *plugin_notices, *chosen.refused), chosen), rollouts
+
+
+def _running(model: str, engine: Capabilities, notices: tuple[str, ...], chosen: Accelerated) -> Running:
+    return Running("", model, engine.engine, notices, chosen, engine.version, engine.present, engine.missing)
 
 
 def _policies(settings: Settings) -> Policies:
@@ -213,11 +224,6 @@ def _policies(settings: Settings) -> Policies:
         choice_of(Retention, settings.retention, "retention"),
         choice_of(SuspectLogprobs, settings.suspect_logprobs, "suspect_logprobs"),
     )
-
-
-def _answer_format(settings: Settings, files: ModelFiles) -> formats.AnswerFormat:
-    found = formats.detect(files.tool_use_template or files.chat_template)
-    return formats.by_name(settings.answer_format, found.reasoning) if settings.answer_format else found
 
 
 def _certificate(served: Served, faster: Faster) -> Certificate | TooSlow:
@@ -247,16 +253,14 @@ def _with_literals(served: Served, settings: Settings) -> Served:
     return served.with_literals(choice_of(LiteralSpecials, settings.literal_specials, "literal_specials"))
 
 
-def _notices(settings: Settings, certificate: Certificate | TooSlow, unchecked: str) -> tuple[str, ...]:
+def _notices(settings: Settings, certificate: Certificate | TooSlow, *others: str) -> tuple[str, ...]:
     notices: list[str] = []
     if not settings.admin_key:
         notices.append("No admin key: loopback only, no keys are asked for, rollouts begin with their first use")
     notices += (
         summary(certificate) if isinstance(certificate, Certificate) else [f"Template: not certified. {certificate}"]
     )
-    if unchecked:
-        notices.append(unchecked)
-    return tuple(notices)
+    return (*notices, *filter(None, others))
 
 
 def _without_window(world: World) -> tuple[str, ...]:
@@ -297,7 +301,7 @@ def _local_files(settings: Settings) -> _LocalFiles:
     plugin = plugin_named(settings.plugin_bridges)
     if settings.tokenizer is not None:
         files = read_model_folder(settings.tokenizer, template)
-        _answer_format(settings, files)
+        format_of(settings.answer_format, files)
         refuse_slow_template(files)
         return _LocalFiles(template, files, quirks, plugin)
     if settings.engine != EMBEDDED:
