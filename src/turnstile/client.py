@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import secrets
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ from turnstile.errors import CallerError, EngineError, TurnstileError
 from turnstile.trajectory.format import Rollout, decode_line
 
 T = TypeVar("T")
+ROLLOUT_HEADER = "x-turnstile-rollout"
+"""Says to a load balancer which rollout a request is about, where its path does not."""
 JsonValue = str | int | float | bool | None | Mapping[str, "JsonValue"] | list["JsonValue"]
 
 
@@ -133,6 +136,8 @@ class Client:
 
         Raises: CallerError if a rollout with that id is open.
         """
+        # Named here, not by the server, so that a load balancer can tell which process it belongs to.
+        rollout_id = rollout_id or f"ro-{secrets.token_hex(8)}"
         said = {
             "rollout_id": rollout_id,
             "group_id": group_id,
@@ -143,7 +148,8 @@ class Client:
             "metadata": dict(metadata or {}),
         }
         body = {name: value for name, value in said.items() if value is not None}
-        return RolloutHandle(self, msgspec.json.decode(self.post("/rollouts", body), type=_Opened))
+        opened = self.post("/rollouts", body, {ROLLOUT_HEADER: rollout_id})
+        return RolloutHandle(self, msgspec.json.decode(opened, type=_Opened))
 
     def trajectory(self, rollout_id: str) -> Rollout:
         """A rollout's latest attempt in the neutral format. Raises: CallerError if there is none."""
@@ -157,16 +163,19 @@ class Client:
         """The body of GET path. Raises: CallerError, EngineError or TurnstileError as the server answered."""
         return self._ask(urllib.request.Request(f"{self.url}{path}{'?' + urlencode(query) if query else ''}"))
 
-    def post(self, path: str, body: Mapping[str, JsonValue]) -> bytes:
+    def post(self, path: str, body: Mapping[str, JsonValue], headers: Mapping[str, str] | None = None) -> bytes:
         """The body of POST path. Raises: CallerError, EngineError or TurnstileError as the server answered."""
-        headers = {"content-type": "application/json"}
         try:
             content = json.dumps(body, default=_plain, allow_nan=False).encode()
         except ValueError as not_json:
             raise CallerError(
                 f"The body for {path} holds what JSON cannot: {not_json}", "Send finite numbers"
             ) from None
-        return self._ask(urllib.request.Request(f"{self.url}{path}", content, headers))
+        return self._ask(
+            urllib.request.Request(
+                f"{self.url}{path}", content, {"content-type": "application/json", **(headers or {})}
+            )
+        )
 
     def _ask(self, request: urllib.request.Request) -> bytes:
         if self._admin_key:

@@ -128,11 +128,18 @@ def key_hash(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
+def _nowhere(_rollout_id: str) -> str:
+    """There is no other process."""
+    return ""
+
+
 class Policies(msgspec.Struct, frozen=True):
     """What is decided of a rollout when it begins, and recorded with it."""
 
     retention: Retention = Retention.RETAIN
     suspect_logprobs: SuspectLogprobs = SuspectLogprobs.MARK
+    held_elsewhere: Callable[[str], str] = _nowhere
+    """Name of another process's store that has a rollout; empty if none has. It may block."""
 
 
 class Rollouts:
@@ -202,7 +209,8 @@ class Rollouts:
     async def create(self, opening: Opening, agent_key: str, opened_by: str = "operator") -> OpenRollout:
         """Open a rollout, or the next attempt of a closed one.
 
-        Raises: CallerError 409 if it is open, 400 if the id cannot stand in a path.
+        Raises: CallerError 409 if it is open, 400 if the id cannot stand in a path, 421 if another process has it;
+        StoreError if that cannot be told.
         """
         rollout_id = opening.rollout_id or fresh_rollout_id()
         if not ROLLOUT_ID.fullmatch(rollout_id):
@@ -221,6 +229,8 @@ class Rollouts:
                     code="rollout_open",
                     status=409,
                 )
+            if earlier is None:
+                await self._refuse_held_elsewhere(rollout_id)
             record = RolloutOpened(
                 rollout_id=rollout_id,
                 attempt=earlier.opened.attempt + 1 if earlier else 1,
@@ -240,6 +250,16 @@ class Rollouts:
             rollout = OpenRollout(Forest.of([record]), record, self._journal)
             self._open[rollout_id] = rollout
         return rollout
+
+    async def _refuse_held_elsewhere(self, rollout_id: str) -> None:
+        holder = await asyncio.to_thread(self._policies.held_elsewhere, rollout_id)
+        if holder:
+            raise CallerError(
+                f"Rollout `{rollout_id}` is in the store `{holder}` of another process",
+                "Send all requests of a rollout to one process (docs/several-processes.md)",
+                code="rollout_elsewhere",
+                status=421,
+            )
 
     async def _load(self, rollout_id: str) -> OpenRollout | None:
         records = await asyncio.to_thread(lambda: list(self._reader.records(rollout_id)))
