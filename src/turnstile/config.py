@@ -18,6 +18,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     engine: str
     """URL of the engine, or `embedded`."""
+    more_engines: tuple[str, ...] = ()
+    """URLs of further engines that serve the same model."""
     engine_kind: str = "auto"
     """Which adapter talks to the engine: a value of `turnstile.engines.EngineKind`."""
     model: str = ""
@@ -40,6 +42,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     suspect_logprobs: str = "mark"
     """What becomes of a call whose log-probabilities are not plausible: a value of
     `turnstile.journal.SuspectLogprobs`."""
+    hold_expiry: str = "refuse"
+    """What becomes of held calls when their deadline passes: a value of `turnstile.exchange.holding.HoldExpiry`."""
+    continue_aborted: int = 0
+    """How many times a call is taken up again that the engine gives up in mid-answer; 0 = it fails."""
     plugin_bridges: str = ""
     """Name of a package whose hand-written bridges are asked whether they give the same ids; empty = none."""
     store: Path

@@ -16,11 +16,11 @@ from turnstile.store import Journal, Reader
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def made(journal: Journal, kept: KeptPolicy = KeptPolicy()) -> tuple[Policy, PolicyLog, Gate]:  # noqa: B008
-    log, gate = PolicyLog(("a", "b"), kept.state), Gate(lambda: NOW)
-    for engine, until in kept.holds.items():
-        gate.hold((engine,), until)
-    return Policy(journal, log, gate, lambda: NOW), log, gate
+def made(journal: Journal, folder: Path) -> tuple[Policy, PolicyLog, Gate]:
+    gate = Gate(lambda: NOW)
+    with Reader.open(folder) as reader:
+        policy = Policy.restored(journal, reader, ("a", "b"), gate)
+    return policy, policy.log, gate
 
 
 def left(folder: Path) -> KeptPolicy:
@@ -38,7 +38,7 @@ def journal(tmp_path: Path):
 async def test_announcements_and_holds_are_in_the_store_and_a_restart_goes_on_with_them(
     journal: Journal, tmp_path: Path
 ) -> None:
-    policy, _, _ = made(journal)
+    policy, _, _ = made(journal, tmp_path)
     await policy.announce(Announcement(7, "v7"))
     await policy.announce(Announcement(8, engine="b"))
     page = await policy.hold("a", 30)
@@ -49,21 +49,21 @@ async def test_announcements_and_holds_are_in_the_store_and_a_restart_goes_on_wi
     assert left(tmp_path) == KeptPolicy(
         PolicyState({"a": Standing(7, "v7"), "b": Standing(8)}, {"v7": 7}), {"a": until}
     )
-    again, _, _ = made(journal, left(tmp_path))
+    again, _, _ = made(journal, tmp_path)
     assert again.page() == page
 
 
 async def test_an_announcement_releases_the_calls_of_the_engines_that_it_speaks_of(
     journal: Journal, tmp_path: Path
 ) -> None:
-    policy, _, gate = made(journal)
+    policy, _, gate = made(journal, tmp_path)
     await policy.hold("", 30)
     await policy.announce(Announcement(1, engine="a"))
     assert (set(gate.holds), set(left(tmp_path).holds)) == ({"b"}, {"b"})
 
 
 async def test_a_release_leaves_the_version_as_it_was(journal: Journal, tmp_path: Path) -> None:
-    policy, log, gate = made(journal)
+    policy, log, gate = made(journal, tmp_path)
     await policy.announce(Announcement(1))
     await policy.hold("", 30)
     await policy.release("")
@@ -73,15 +73,15 @@ async def test_a_release_leaves_the_version_as_it_was(journal: Journal, tmp_path
 async def test_the_version_of_an_engine_that_came_back_is_unknown_also_after_a_restart(
     journal: Journal, tmp_path: Path
 ) -> None:
-    policy, log, _ = made(journal)
+    policy, log, _ = made(journal, tmp_path)
     await policy.announce(Announcement(1))
     await policy.forget("a")
     assert (log.version("a"), log.version("b")) == (None, 1)
     assert left(tmp_path).state.engines == {"a": Standing(), "b": Standing(1)}
 
 
-async def test_what_is_refused_or_cannot_be_written_changes_nothing(journal: Journal) -> None:
-    policy, log, gate = made(journal)
+async def test_what_is_refused_or_cannot_be_written_changes_nothing(journal: Journal, tmp_path: Path) -> None:
+    policy, log, gate = made(journal, tmp_path)
     await policy.announce(Announcement(1))
     for refused in (Announcement(2, "3"), Announcement(2, engine="c")):
         with pytest.raises(CallerError):

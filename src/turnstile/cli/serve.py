@@ -18,6 +18,7 @@ from turnstile.cli.progress import download_bar
 from turnstile.config import Settings
 from turnstile.engines import EngineKind
 from turnstile.exchange.draws import Overflow
+from turnstile.exchange.holding import HoldExpiry
 from turnstile.generation import LiteralSpecials, Retention
 from turnstile.journal import SuspectLogprobs
 from turnstile.server.start import Running, listening
@@ -38,6 +39,8 @@ def serve(
     literal_specials: options.LiteralSpecialsOption = LiteralSpecials.AS_ENGINE,
     overflow: options.OverflowOption = Overflow.AS_ENGINE,
     suspect_logprobs: options.SuspectLogprobsOption = SuspectLogprobs.MARK,
+    hold_expiry: options.HoldExpiryOption = HoldExpiry.REFUSE,
+    continue_aborted: options.ContinueAbortedOption = 0,
     plugin_bridges: options.PluginBridgesOption = "",
     durability: options.DurabilityOption = Durability.PROCESS,
     host: options.HostOption = "127.0.0.1",
@@ -65,7 +68,8 @@ def serve(
         turnstile serve --engine http://127.0.0.1:8080 --tokenizer ./Qwen3-4B --store runs
     """
     settings = Settings(
-        engine=engine,
+        engine=engine[0],
+        more_engines=tuple(engine[1:]),
         engine_kind=engine_kind.value,
         model=model,
         tokenizer=tokenizer,
@@ -75,6 +79,8 @@ def serve(
         literal_specials=literal_specials.value,
         overflow=overflow.value,
         suspect_logprobs=suspect_logprobs.value,
+        hold_expiry=hold_expiry.value,
+        continue_aborted=continue_aborted,
         plugin_bridges=plugin_bridges,
         store=store,
         durability=durability.value,

@@ -9,12 +9,17 @@ import typer
 
 from turnstile.engines import EngineKind
 from turnstile.exchange.draws import Overflow
+from turnstile.exchange.holding import HoldExpiry
 from turnstile.generation import LiteralSpecials, Retention
 from turnstile.journal import SuspectLogprobs
 from turnstile.store import Durability
 
 EngineOption: TypeAlias = Annotated[
-    str, typer.Option(help="URL of the inference engine, or `embedded` for the small model.")
+    list[str],
+    typer.Option(
+        help="URL of the inference engine, or `embedded` for the small model; several times for several engines of "
+        "the same model."
+    ),
 ]
 StoreOption: TypeAlias = Annotated[Path, typer.Option(help="Directory of the journal; made if it is not there.")]
 ModelOption: TypeAlias = Annotated[str, typer.Option(help="Name that agents ask for; default: the engine's own.")]
@@ -42,6 +47,13 @@ OverflowOption: TypeAlias = Annotated[
 ]
 SuspectLogprobsOption: TypeAlias = Annotated[
     SuspectLogprobs, typer.Option(help="What becomes of a call whose log-probabilities are not plausible.")
+]
+HoldExpiryOption: TypeAlias = Annotated[
+    HoldExpiry, typer.Option(help="What becomes of calls held for new weights when the deadline passes.")
+]
+ContinueAbortedOption: TypeAlias = Annotated[
+    int,
+    typer.Option(help="How often an answer is taken up again that the engine gives up; 0: it fails.", min=0, max=100),
 ]
 PluginBridgesOption: TypeAlias = Annotated[
     str, typer.Option(help="Package whose hand-written bridges are asked to confirm ours: `renderers`.")

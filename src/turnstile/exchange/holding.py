@@ -42,7 +42,7 @@ class Gate:
             now: the clock; of the world, so that a deadline means the same after a restart.
             expiry: what becomes of calls when a deadline passes.
         """
-        self._now = now
+        self.now = now
         self._expiry = expiry
         self._holds: dict[str, _Hold] = {}
         self._running: Counter[str] = Counter()
@@ -68,7 +68,7 @@ class Gate:
         return {
             engine: hold.until
             for engine, hold in self._holds.items()
-            if self._expiry is HoldExpiry.REFUSE or hold.until > self._now()
+            if self._expiry is HoldExpiry.REFUSE or hold.until > self.now()
         }
 
     def running(self, engine: str) -> int:
@@ -93,13 +93,13 @@ class Gate:
             self._running[engine] -= 1
 
     async def _opened(self, engine: str) -> float:
-        began = self._now()
+        began = self.now()
         if engine not in self._holds:
             return 0.0
         self._waiting[engine] += 1
         try:
             while (hold := self._holds.get(engine)) is not None:
-                left_s = (hold.until - self._now()).total_seconds()
+                left_s = (hold.until - self.now()).total_seconds()
                 if left_s <= 0:
                     self._expire(engine)
                     break
@@ -108,7 +108,7 @@ class Gate:
                         await hold.ended.wait()
         finally:
             self._waiting[engine] -= 1
-        return (self._now() - began).total_seconds()
+        return (self.now() - began).total_seconds()
 
     def _expire(self, engine: str) -> None:
         if self._expiry is HoldExpiry.CONTINUE:

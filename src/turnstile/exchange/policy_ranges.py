@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from turnstile.engines.base import Engine, PolicyTeller
+from turnstile.errors import EngineError
 from turnstile.exchange.policy_log import Epoch, decimal_version
 from turnstile.generation import Generation, Note
 from turnstile.journal import PolicyRange
@@ -41,8 +42,13 @@ class Ranges(msgspec.Struct, frozen=True):
 
 
 async def label_now(engine: Engine) -> str:
-    """What an engine calls the weights that it has; empty if it cannot be asked. Raises: nothing of the engine's."""
-    return await engine.policy_label() if isinstance(engine, PolicyTeller) else ""
+    """What an engine calls the weights that it has; empty if it cannot be asked, or does not answer."""
+    if not isinstance(engine, PolicyTeller):
+        return ""
+    try:
+        return await engine.policy_label()
+    except EngineError:
+        return ""
 
 
 def ranges_of(generation: Generation, epoch: Epoch, told: Told) -> Ranges:

@@ -21,7 +21,7 @@ from turnstile.server.start import ShowProgress, listening
 @contextlib.contextmanager
 def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by name
     *,
-    engine: str,
+    engine: str | Sequence[str],
     store: str | Path,
     model: str = "",
     tokenizer: str | Path | None = None,
@@ -30,6 +30,8 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
     literal_specials: Literal["as_engine", "as_text"] = "as_engine",
     overflow: Literal["as_engine", "clamp"] = "as_engine",
     suspect_logprobs: Literal["mark", "mask"] = "mark",
+    hold_expiry: Literal["refuse", "continue"] = "refuse",
+    continue_aborted: int = 0,
     plugin_bridges: str = "",
     durability: Literal["process", "power"] = "process",
     quirks: str | Path | None = None,
@@ -39,7 +41,7 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
     """Run a server until the block is left; gives a client of it, whose `url` agents are pointed at.
 
     Args:
-        engine: URL of the engine, or `embedded`.
+        engine: URL of the engine, or `embedded`; several URLs for several engines of the same model.
         store: directory of the journal; made if it is not there.
         model: name that agents ask for; empty = the engine's own.
         tokenizer: folder with tokenizer.json; None = the embedded model's own.
@@ -48,6 +50,8 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         literal_specials: what becomes of an agent's text that spells a control token.
         overflow: what becomes of `max_tokens` that do not fit behind the prompt into the engine's window.
         suspect_logprobs: what becomes of a call whose log-probabilities are not plausible.
+        hold_expiry: what becomes of calls held for new weights when the deadline passes.
+        continue_aborted: how often an answer is taken up again that the engine gives up; 0 = it fails.
         plugin_bridges: package whose hand-written bridges are asked to confirm ours; empty = none.
         durability: what a recorded answer survives: the end of the process, or a loss of power.
         quirks: file of own entries for the table of quirks; None = none.
@@ -56,8 +60,10 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
 
     Raises: what `turnstile serve` says on bad settings: CallerError, StoreError or EngineError.
     """
+    first, *more = [engine] if isinstance(engine, str) else engine
     settings = Settings(
-        engine=engine,
+        engine=first,
+        more_engines=tuple(more),
         store=Path(store),
         model=model,
         tokenizer=Path(tokenizer) if tokenizer else None,
@@ -66,6 +72,8 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         literal_specials=literal_specials,
         overflow=overflow,
         suspect_logprobs=suspect_logprobs,
+        hold_expiry=hold_expiry,
+        continue_aborted=continue_aborted,
         plugin_bridges=plugin_bridges,
         durability=durability,
         quirks=Path(quirks) if quirks else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import final
 
@@ -12,7 +12,7 @@ import msgspec
 from turnstile.errors import StoreError
 from turnstile.exchange.holding import Gate
 from turnstile.exchange.policy_log import Announcement, PolicyLog, PolicyState
-from turnstile.store import Journal
+from turnstile.store import Journal, Reader
 
 _META_KEY = "policy"
 
@@ -66,12 +66,19 @@ def kept_policy(meta: str | None) -> KeptPolicy:
 class Policy:
     """Announcements and holds, one at a time."""
 
-    def __init__(self, journal: Journal, log: PolicyLog, gate: Gate, now: Callable[[], datetime]) -> None:
+    def __init__(self, journal: Journal, log: PolicyLog, gate: Gate) -> None:
+        self.log = log
+        self.gate = gate
         self._journal = journal
-        self._log = log
-        self._gate = gate
-        self._now = now
         self._order = asyncio.Lock()
+
+    @classmethod
+    def restored(cls, journal: Journal, reader: Reader, engines: Sequence[str], gate: Gate) -> Policy:
+        """Go on with what the store has of these engines. Raises: StoreError if it cannot be read."""
+        kept = kept_policy(reader.meta(_META_KEY))
+        for engine, until in kept.holds.items():
+            gate.hold({engine}.intersection(engines), until)
+        return cls(journal, PolicyLog(engines, kept.state), gate)
 
     async def announce(self, announcement: Announcement) -> None:
         """From now on an engine samples with this version, and its calls are not held any more.
@@ -79,11 +86,11 @@ class Policy:
         Raises: CallerError `policy_label_contradicts` or `engine_unknown`; StoreError, and then nothing has changed.
         """
         async with self._order:
-            state = self._log.after(announcement)
-            named = self._log.named(announcement.engine)
+            state = self.log.after(announcement)
+            named = self.log.named(announcement.engine)
             await self._keep(KeptPolicy(state, self._holds_without(named)))
-            self._log.take(state)
-            self._gate.release(named)
+            self.log.take(state)
+            self.gate.release(named)
 
     async def hold(self, engine: str, deadline_s: float) -> PolicyPage:
         """Keep new requests of an engine, or of all if the name is empty, back for so many seconds at most.
@@ -91,18 +98,18 @@ class Policy:
         Raises: CallerError `engine_unknown`; StoreError.
         """
         async with self._order:
-            named = self._log.named(engine)
-            until = self._now() + timedelta(seconds=deadline_s)
-            await self._keep(KeptPolicy(self._log.state(), dict(self._gate.holds) | dict.fromkeys(named, until)))
-            self._gate.hold(named, until)
+            named = self.log.named(engine)
+            until = self.gate.now() + timedelta(seconds=deadline_s)
+            await self._keep(KeptPolicy(self.log.state(), dict(self.gate.holds) | dict.fromkeys(named, until)))
+            self.gate.hold(named, until)
         return self.page()
 
     async def release(self, engine: str) -> PolicyPage:
         """Let held requests go on under the version that was announced last. Raises: as `hold`."""
         async with self._order:
-            named = self._log.named(engine)
-            await self._keep(KeptPolicy(self._log.state(), self._holds_without(named)))
-            self._gate.release(named)
+            named = self.log.named(engine)
+            await self._keep(KeptPolicy(self.log.state(), self._holds_without(named)))
+            self.gate.release(named)
         return self.page()
 
     async def forget(self, engine: str) -> None:
@@ -111,13 +118,13 @@ class Policy:
         Raises: CallerError `engine_unknown`; StoreError.
         """
         async with self._order:
-            state = self._log.without(engine)
-            await self._keep(KeptPolicy(state, dict(self._gate.holds)))
-            self._log.take(state)
+            state = self.log.without(engine)
+            await self._keep(KeptPolicy(state, dict(self.gate.holds)))
+            self.log.take(state)
 
     def page(self) -> PolicyPage:
         """What is in force."""
-        state, holds = self._log.state(), self._gate.holds
+        state, holds = self.log.state(), self.gate.holds
         return PolicyPage(
             tuple(
                 EnginePolicy(
@@ -125,8 +132,8 @@ class Policy:
                     standing.version,
                     standing.label,
                     holds.get(name),
-                    self._gate.running(name),
-                    self._gate.waiting(name),
+                    self.gate.running(name),
+                    self.gate.waiting(name),
                 )
                 for name, standing in state.engines.items()
             ),
@@ -134,7 +141,7 @@ class Policy:
         )
 
     def _holds_without(self, named: tuple[str, ...]) -> dict[str, datetime]:
-        return {engine: until for engine, until in self._gate.holds.items() if engine not in named}
+        return {engine: until for engine, until in self.gate.holds.items() if engine not in named}
 
     async def _keep(self, kept: KeptPolicy) -> None:
         await self._journal.set_meta(_META_KEY, msgspec.json.encode(kept).decode())

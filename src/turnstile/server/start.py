@@ -20,14 +20,13 @@ import uvicorn
 from starlette.applications import Starlette
 
 from turnstile.config import Settings, choice_of
-from turnstile.engines import EMBEDDED, EmbeddedSettings, EngineKind, EngineServer, cache_home, connect, engine_url
+from turnstile.engines import EMBEDDED, EmbeddedSettings, EngineKind, EngineServer, cache_home, connect
 from turnstile.engines.base import Capabilities, Missing, Present
 from turnstile.engines.smollm import Progress
 from turnstile.errors import CallerError
 from turnstile.exchange.draws import Overflow
 from turnstile.exchange.images import Gallery
-from turnstile.exchange.holding import Gate
-from turnstile.exchange.policy_log import PolicyLog
+from turnstile.exchange.holding import Gate, HoldExpiry
 from turnstile.exchange.rollouts import Policies, Rollouts
 from turnstile.exchange.world import World
 from turnstile.generation import LiteralSpecials, Prompt, Retention
@@ -37,8 +36,8 @@ from turnstile.reports.drift_watch import DriftWatch
 from turnstile.reports.shelf import ModelShelf
 from turnstile.server.app import build_app
 from turnstile.server.certificates import AT_START_S, TooSlow, certificate_of, certificates_folder, refuse_slow_template
+from turnstile.server.fleet import Fleet, engine_names
 from turnstile.server.operators import Archive
-from turnstile.server.parity import check_parity
 from turnstile.server.plugins import plugin_named, with_plugin
 from turnstile.server.policy import Policy
 from turnstile.server.reading import format_of, kept_name, read_by
@@ -162,19 +161,19 @@ def _port_taken(settings: Settings, error: OSError) -> CallerError:
 async def _assemble(
     settings: Settings, local: _LocalFiles, show: ShowProgress, stack: contextlib.AsyncExitStack
 ) -> tuple[Starlette, Running, Rollouts]:
-    engine_server = await _connect(settings, show)
-    stack.push_async_callback(engine_server.close)
+    fleet = await _connect(settings, show)
+    stack.push_async_callback(fleet.close)
+    engine_server = fleet.first
     files = local.files or _embedded_files(local, engine_server)
     model = settings.model or engine_server.capabilities.models[0]
     served = serve(files, model=model, stop_ids=frozenset())
     named = settings.answer_format
     answer_format, reading = read_by(named, format_of(named, files), engine_server.capabilities, served)
-    unchecked = await check_parity(engine_server, served, _now())
+    unchecked = await fleet.check(served, _now())
     journal = Journal.open(settings.store)
     stack.callback(journal.close)
     reader = Reader.open(settings.store)
     stack.callback(reader.close)
-    engine = engine_server.speaking(served.tokenizer)
     threads = ThreadPoolExecutor(_RENDER_THREADS, thread_name_prefix="turnstile-render")
     stack.callback(threads.shutdown)
 
@@ -189,8 +188,11 @@ async def _assemble(
     ready, plugin_notices = await asyncio.get_running_loop().run_in_executor(
         threads, lambda: _ready(running_on, certificate, settings, local.plugin)
     )
-    log, gate = PolicyLog(), Gate(_now)
-    policy = Policy(journal, log, gate, _now)
+    policy = Policy.restored(
+        journal, reader, fleet.names, Gate(_now, choice_of(HoldExpiry, settings.hold_expiry, "hold_expiry"))
+    )
+    engine = fleet.pool(served, _now, policy.forget)
+    stack.push_async_callback(engine.close)
     world = World(
         served=ready,
         answer_format=answer_format,
@@ -204,14 +206,15 @@ async def _assemble(
         quirks=local.quirks,
         accelerated=chosen,
         overflow=choice_of(Overflow, settings.overflow, "overflow"),
-        policy=log,
-        gate=gate,
+        policy=policy.log,
+        gate=policy.gate,
+        continuations=settings.continue_aborted,
         gallery=Gallery(Blobs(settings.store)),
     )
     await shelf.put(journal, running_on, files, kept_name(named, answer_format))
     rollouts = Rollouts(journal, reader, _now, _policies(settings))
     app = build_app(world, rollouts, Archive(reader, shelf, watch), policy, settings)
-    told = (*_notices(settings, certificate, unchecked, reading), *_without_window(world))
+    told = (*fleet.notices, *_notices(settings, certificate, unchecked, reading), *_without_window(world))
     return app, _running(model, engine.capabilities, (*told, *plugin_notices, *chosen.refused), chosen), rollouts
 
 
@@ -269,10 +272,12 @@ def _without_window(world: World) -> tuple[str, ...]:
     return ()
 
 
-async def _connect(settings: Settings, show: ShowProgress) -> EngineServer:
+async def _connect(settings: Settings, show: ShowProgress) -> Fleet:
     embedded = EmbeddedSettings(cache_home(), settings.context_length, settings.slots)
-    return await connect(
-        settings.engine, EngineKind(settings.engine_kind), settings.engine_api_key, embedded=embedded, show=show
+    kind, api_key = EngineKind(settings.engine_kind), settings.engine_api_key
+    return await Fleet.connect(
+        (settings.engine, *settings.more_engines),
+        lambda target: connect(target, kind, api_key, embedded=embedded, show=show),
     )
 
 
@@ -294,8 +299,7 @@ def _local_files(settings: Settings) -> _LocalFiles:
 
     Raises: CallerError on an address, option or file that cannot be used, ModelFilesError, TooSlow.
     """
-    if settings.engine != EMBEDDED:
-        engine_url(settings.engine)
+    engine_names((settings.engine, *settings.more_engines))
     template = _text(settings.template) if settings.template else None
     quirks = _quirks(settings)
     plugin = plugin_named(settings.plugin_bridges)
