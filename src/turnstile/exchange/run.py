@@ -32,8 +32,9 @@ from turnstile.exchange.sampling import Source, drawn
 from turnstile.exchange.world import World
 from turnstile.generation import Delta, Draw, Prompt
 from turnstile.journal import SampledChoice, TurnCommitted
+from turnstile.parsing.engine_reading import parser_for
 from turnstile.parsing.grammar import constraint_for
-from turnstile.parsing.parser import Parser, ParserSetup
+from turnstile.parsing.parser import ParserSetup
 
 T = TypeVar("T")
 
@@ -104,7 +105,7 @@ async def _planned(turn: _Turn) -> Planned:
 async def _sample(turn: _Turn, planned: Planned, draw: Draw) -> tuple[SampledChoice, Reply]:
     world, flight, prompt = turn.world, turn.flight, planned.prompt
     setup = _setup(turn, prompt, draw)
-    parser = Parser(setup)
+    parser = parser_for(setup)
     logprobs: list[TokenLogprob] = []
     images = world.served.facts.images
     placeholder_id = None if images is None else images.placeholder_id
