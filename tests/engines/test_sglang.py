@@ -380,10 +380,10 @@ async def test_an_image_goes_as_its_bytes_and_the_echo_is_collapsed(either, sgla
 @pytest.mark.parametrize(
     ("ids", "images", "told"),
     [
-        ([10, IMAGE, 11, IMAGE, 12], 1, "put 2 images into the prompt, and 1 were sent"),
-        ([10, 11, 12], 1, "put 0 images into the prompt, and 1 were sent"),
-        ([10, IMAGE, IMAGE, 12], 2, "put 1 images into the prompt, and 2 were sent"),
-        ([10, IMAGE, 12], 2, "put 1 images into the prompt, and 2 were sent"),
+        ([10, IMAGE, 11, IMAGE, 12], 1, "it put in 2 images, and 1 were sent"),
+        ([10, 11, 12], 1, "it put in 0 images, and 1 were sent"),
+        ([10, IMAGE, IMAGE, 12], 2, "it put in 1 images, and 2 were sent"),
+        ([10, IMAGE, 12], 2, "it put in 1 images, and 2 were sent"),
     ],
 )
 async def test_images_and_placeholders_that_do_not_match_are_found_before_a_token_is_told(
@@ -404,7 +404,7 @@ async def test_images_and_placeholders_that_do_not_match_are_found_before_a_toke
 
 async def test_a_prompt_that_was_tokenized_again_is_found_and_aborted(either, sglang_fake, faulty):
     error = await faulty(either, "RETOKENIZED", EchoMismatch)
-    assert "from index 1 on it ran other prompt ids than the 3 that were sent" in str(error)
+    assert "from index 1 on it ran other ids than the 3 that were sent" in str(error)
     assert sglang_fake.aborts == [sglang_fake.requests[0]["rid"]]
 
 

@@ -138,15 +138,25 @@ class SglangFake:
     connections: set[Any] = field(default_factory=set)
     port: int = 0
     _scripted: deque[list[int]] = field(default_factory=deque)
+    _totals: dict[tuple[Callable[[int], float], float], float] = field(default_factory=dict)
 
     def script(self, *answers: Sequence[int]) -> None:
         """Answer the next streamed requests with these ids, one after the other."""
         self._scripted.extend(list(answer) for answer in answers)
 
+    def forget(self) -> None:
+        """Drop what was scripted, asked and aborted, and be quick and cumulative again."""
+        for each in (self._scripted, self.faults, self.requests, self.probes, self.aborts, self.updates):
+            each.clear()
+        self.token_delay_s, self.held, self.incremental, self.answer, self.gone = 0.0, False, False, None, 0
+
     def logprob(self, token: int, temperature: float = 1.0) -> float:
         """Natural log of the probability of an id, in any place."""
-        total = math.log(math.fsum(math.exp(self.logit(one) / temperature) for one in range(len(self.token_bytes))))
-        return self.logit(token) / temperature - total
+        key = (self.logit, temperature)
+        if key not in self._totals:
+            weights = (math.exp(self.logit(one) / temperature) for one in range(len(self.token_bytes)))
+            self._totals[key] = math.log(math.fsum(weights))
+        return self.logit(token) / temperature - self._totals[key]
 
     @asynccontextmanager
     async def serving(self, port: int = 0) -> AsyncGenerator[str]:

@@ -10,7 +10,7 @@ from turnstile.engines.stop_scan import StopScan
 from turnstile.errors import EchoMismatch
 from turnstile.expansion import ExpandedIds, expanded_by_runs
 from turnstile.generation import Delta, Draw, Emit, Finish, Free, Generation, LogprobsMode, Note, Numbers, Prompt
-from turnstile.reasons import NoteCode
+from turnstile.reasons import ImageFault, NoteCode
 from turnstile.tokens import IdRun, LogprobRun, Vocabulary, first_difference
 
 
@@ -166,15 +166,17 @@ def _checked_echo(prompt: Prompt, echo: list[int] | None, count: int | None) -> 
     echo_T = IdRun.of(echo)
     if count is not None and count != len(echo):
         raise _mismatch(f"it ran {count} prompt ids, and says which {len(echo)}")
-    expanded = None
-    collapsed_T = echo_T
-    if prompt.media and prompt.placeholder_id is not None:
-        expanded = expanded_by_runs(echo_T, prompt.placeholder_id)
-        collapsed_T = expanded.collapsed(prompt.placeholder_id)
-        if len(expanded.ranges) != len(prompt.media):
-            raise _mismatch(f"it put {len(expanded.ranges)} images into the prompt, and {len(prompt.media)} were sent")
+    if not prompt.media or prompt.placeholder_id is None:
+        if (at := first_difference(prompt.ids_T, echo_T)) is not None:
+            raise _mismatch(f"from index {at} on it ran other ids than the {len(prompt)} that were sent")
+        return _Echo(len(echo), echo_T, None)
+    expanded = expanded_by_runs(echo_T, prompt.placeholder_id)
+    if len(expanded.ranges) != len(prompt.media):
+        images = f"it put in {len(expanded.ranges)} images, and {len(prompt.media)} were sent"
+        raise _mismatch(f"{images} ({ImageFault.IMAGE_COUNT})")
+    collapsed_T = expanded.collapsed(prompt.placeholder_id)
     if (at := first_difference(prompt.ids_T, collapsed_T)) is not None:
-        raise _mismatch(f"from index {at} on it ran other prompt ids than the {len(prompt)} that were sent")
+        raise _mismatch(f"around its images it ran other ids from {at} on ({ImageFault.IMAGE_IN_WRONG_PLACE})")
     return _Echo(len(echo), collapsed_T, expanded)
 
 
