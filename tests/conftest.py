@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -48,6 +49,8 @@ class Families:
 
 
 FAMILIES = Families()
+collect_ignore = [] if os.environ.get("TURNSTILE_ENGINES") == "real" else ["engines_real"]
+"""Tests that need an installation of 4 GB and minutes to start (`make engines`)."""
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -89,10 +92,10 @@ def package_file() -> Callable[[str, str], Path]:
     return cache(lambda package, name: FAMILIES.path(name, "--file", package, name))
 
 
-def by_path(name: str) -> Any:
-    """A module of `tests/fakes`, which is no package."""
+def by_path(name: str, folder: str = "fakes") -> Any:
+    """A module of a folder of `tests`, which is no package."""
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "fakes" / f"{name}.py")
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / folder / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None
         sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -128,6 +131,12 @@ def responding() -> Any:
 def speaking() -> Any:
     """The module with one conversation in every dialect."""
     return by_path("speaking")
+
+
+@pytest.fixture(scope="session")
+def toy() -> Any:
+    """The module of a toy language model, and of talks that it recorded."""
+    return by_path("toy_model")
 
 
 @pytest.fixture(scope="session")
@@ -205,3 +214,40 @@ def wired(_wired_once: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     for each in used:
         each.fake.forget()
     assert not left, "the test left answers or faults that nothing asked for"
+
+
+@pytest.fixture(scope="session")
+def real_engines() -> Any:
+    """The module that starts real engines; skips, with the reason, where they are not installed."""
+    missing = by_path("install", "engines_real").missing("tiny-qwen3")
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)} (`make engines` installs it)")
+    return by_path("serve", "engines_real")
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(real_engines: Any) -> Path:
+    """The folder of the tiny Qwen3: weights, tokenizer, template."""
+    return real_engines.install.models()["tiny-qwen3"]
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer_json(tiny_folder: Path) -> str:
+    """Its tokenizer."""
+    return (tiny_folder / "tokenizer.json").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def real_vllm(real_engines: Any) -> Iterator[Any]:
+    """vLLM with the tiny Qwen3."""
+    server = real_engines.Vllm.at_hand()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def real_llamacpp(real_engines: Any) -> Iterator[Any]:
+    """llama.cpp with the same weights."""
+    server = real_engines.Llamacpp()
+    yield server
+    server.kill()

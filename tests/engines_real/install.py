@@ -71,11 +71,12 @@ def models() -> dict[str, Path]:
     return {name: folder / f"{name}-{made.version}" for name, made in CHECKPOINTS.items()}
 
 
-def missing() -> list[str]:
-    """What is not there yet, in words; empty if real engines can be started."""
+def missing(*checkpoints: str) -> list[str]:
+    """What is not there yet, in words; empty if real engines can be started with these checkpoints, or with all."""
     stamp = _stamp()
     lacking = [] if stamp.is_file() and stamp.read_text() == _stamped() else [f"vLLM {VLLM} for CPUs"]
-    return lacking + [f"the checkpoint {name}" for name, folder in models().items() if not folder.is_dir()]
+    wanted = checkpoints or tuple(CHECKPOINTS)
+    return lacking + [f"the checkpoint {name}" for name in wanted if not models()[name].is_dir()]
 
 
 def _stamp() -> Path:

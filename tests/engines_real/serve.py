@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import IO
 from urllib.error import URLError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import msgspec
 
@@ -31,8 +31,8 @@ import install  # noqa: E402 - a script beside this one; the folder is no packag
 
 import turnstile.engines.embedded_child as embedded_child  # noqa: E402
 
-START_LIMIT_S = 240.0
-"""vLLM takes 50 s on an idle machine with two cores."""
+START_LIMIT_S = 600.0
+"""vLLM takes 50 s on an idle machine with two cores, and some minutes on a busy one."""
 CONTEXT = 2048
 MODEL = "tiny"
 LOG_TAIL_CHARS = 2000
@@ -66,6 +66,12 @@ class Vllm:
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
+    @classmethod
+    def at_hand(cls) -> Vllm | Attached:
+        """The one that `TURNSTILE_VLLM` gives the address of, else a new one."""
+        url = os.environ.get("TURNSTILE_VLLM")
+        return Attached(url) if url else cls()
+
     @property
     def pid(self) -> int:
         assert self._process is not None
@@ -92,6 +98,14 @@ class Vllm:
                 self.kill()
                 raise RuntimeError(f"vLLM did not start; its log ends:\n{self.log_path.read_text()[-LOG_TAIL_CHARS:]}")
             time.sleep(0.5)
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        # The first request compiles, for seconds on an idle machine and a minute on a busy one.
+        body = json.dumps({"model": MODEL, "prompt": [1, 2, 3], "max_tokens": 2}).encode()
+        request = Request(f"{self.url}/v1/completions", body, {"content-type": "application/json"})
+        with urlopen(request, timeout=START_LIMIT_S) as answer:
+            answer.read()
 
     def _is_ready(self) -> bool:
         try:
@@ -107,6 +121,18 @@ class Vllm:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+
+
+class Attached:
+    """A vLLM that somebody else started and will end."""
+
+    KEY = ""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def kill(self) -> None:
+        """Leave it alone."""
 
 
 class Llamacpp:
