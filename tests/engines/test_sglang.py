@@ -7,7 +7,7 @@ import math
 import msgspec
 import pytest
 
-from turnstile.conversation import Media
+from turnstile.conversation import Media, ReplyDelta, ToolCallDelta, ToolMode
 from turnstile.engines import EngineKind, SglangServer, connect
 from turnstile.engines.base import Missing
 from turnstile.errors import CallerError, EchoMismatch, EngineError
@@ -491,6 +491,21 @@ async def test_a_number_that_is_none_is_unknown(either, sglang_fake, sglang_fake
     assert answered.notes == {"logprob_missing": "n=2"}
 
 
+async def test_an_answer_is_read_by_the_servers_parsers_where_that_is_asked(opened, sglang_fake, prompt, vocabulary):
+    engine = await opened(info={"tool_call_parser": "fake", "reasoning_parser": "fake"})
+    sglang_fake.script([*vocabulary.spell("[I ask.]Well: {look}!"), EOS])
+    asked = prompt(PROMPT)
+    head = msgspec.structs.replace(asked.head, tools=('{"type":"function","function":{"name":"look"}}',))
+    asked = msgspec.structs.replace(asked, head=head, read_with=ToolMode.AUTO)
+
+    async def emit(_delta):
+        pass
+
+    told = await engine.generate(asked, Draw(stop_ids=frozenset({EOS})), emit)
+    calls = (ToolCallDelta(0, name="look", arguments="{}"),)
+    assert told.said == ReplyDelta(reasoning="I ask.", content="Well: !", calls=calls)
+
+
 async def test_leaving_aborts_the_request_by_its_id_and_closes_the_connection(sglang, sglang_fake, prompt, vocabulary):
     sglang_fake.script(vocabulary.spell("abcdefgh"))
     sglang_fake.token_delay_s = 0.05
@@ -551,7 +566,9 @@ async def test_health_is_asked(sglang):
 
 
 async def test_the_whole_table_of_a_server_with_every_flag_is_empty(opened):
-    engine = await opened(incremental=True, settings={"enable_deterministic_inference": True})
+    engine = await opened(
+        incremental=True, settings={"enable_deterministic_inference": True}, info={"tool_call_parser": "qwen"}
+    )
     said = engine.capabilities
     assert said.missing == ()
     assert (said.engine, said.version, said.models, said.context_length, said.concurrency) == (
@@ -567,7 +584,12 @@ async def test_the_whole_table_of_a_server_with_every_flag_is_empty(opened):
 
 
 async def test_another_version_is_named_as_one_whose_answers_nobody_read(opened):
-    engine = await opened(version="0.6.0", incremental=True, settings={"enable_deterministic_inference": True})
+    engine = await opened(
+        version="0.6.0",
+        incremental=True,
+        settings={"enable_deterministic_inference": True},
+        info={"tool_call_parser": "qwen"},
+    )
     assert engine.capabilities.missing == (
         Missing(
             "known version (0.6.0)",

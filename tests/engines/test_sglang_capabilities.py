@@ -15,8 +15,8 @@ BEST = {
 }
 
 
-def found(mode=LogprobsMode.TEMPERATURE, echoes=True, sees=True, **server):
-    model = ModelInfo("org/model", True, "model", sees)
+def found(mode=LogprobsMode.TEMPERATURE, echoes=True, sees=True, parser="hermes", **server):
+    model = ModelInfo("org/model", True, "model", sees, None, parser)
     models = Models((ModelEntry("model", None, 8192), ModelEntry("adapter", "model", None)))
     return Found(model, ServerInfo(**(BEST | server)), models, Findings(mode, echoes))
 
@@ -30,6 +30,11 @@ def test_nothing_is_missing_from_a_server_with_every_flag():
     [
         ({"version": "0.4.9"}, "known version (0.4.9)", f"Serve with sglang {READ_VERSION}"),
         ({"echoes": False}, "echo of prompt ids", "Serve with a version that has `return_prompt_token_ids`"),
+        (
+            {"parser": None},
+            "its own parsers",
+            "--tool-call-parser NAME and --reasoning-parser NAME",
+        ),
         ({"skip_tokenizer_init": True}, "tokenizer of the engine", "Leave --skip-tokenizer-init out"),
         (
             {"mode": LogprobsMode.UNKNOWN},
@@ -86,3 +91,8 @@ def test_what_is_enforced_is_what_the_grammar_backend_can(backend, constraints):
 def test_a_seed_is_honoured_only_by_deterministic_inference():
     assert "seed" in capabilities_of(found()).honours
     assert "seed" not in capabilities_of(found(enable_deterministic_inference=False)).honours
+
+
+@pytest.mark.parametrize(("parser", "reads"), [("hermes", True), (None, False)])
+def test_answers_are_read_by_a_server_that_has_a_parser(parser, reads):
+    assert capabilities_of(found(parser=parser)).reads_answers is reads

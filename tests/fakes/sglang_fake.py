@@ -204,6 +204,8 @@ class SglangFake:
         app.router.add_post("/v1/tokenize", self._tokenize)
         app.router.add_post("/generate", self._generate)
         app.router.add_post("/abort_request", self._abort_request)
+        app.router.add_post("/separate_reasoning", self._separate_reasoning)
+        app.router.add_post("/parse_function_call", self._parse_function_call)
         return app
 
     @web.middleware
@@ -267,6 +269,27 @@ class SglangFake:
     async def _abort_request(self, request: web.Request) -> web.Response:
         self.aborts.append(json.loads(await request.read())["rid"])
         return web.Response(status=200)
+
+    async def _separate_reasoning(self, request: web.Request) -> web.Response:
+        """Its only parser, `fake`, takes what stands in brackets at the beginning for reasoning."""
+        body = json.loads(await request.read())
+        if (refused := _unknown_parser(body["reasoning_parser"])) is not None:
+            return refused
+        begins = body["text"].startswith("[")
+        reasoning, _, text = body["text"][1:].partition("]") if begins else ("", "", body["text"])
+        return web.json_response({"reasoning_text": reasoning, "text": text})
+
+    async def _parse_function_call(self, request: web.Request) -> web.Response:
+        """Its only parser, `fake`, takes `{name}` for a call without arguments, if there is such a tool."""
+        body = json.loads(await request.read())
+        if (refused := _unknown_parser(body["tool_call_parser"])) is not None:
+            return refused
+        text, calls = body["text"], []
+        for tool in body["tools"]:
+            name = tool["function"]["name"]
+            calls += [{"tool_index": len(calls), "name": name, "parameters": "{}"}] * text.count(f"{{{name}}}")
+            text = text.replace(f"{{{name}}}", "")
+        return web.json_response({"normal_text": text, "calls": calls})
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.read())
@@ -552,6 +575,11 @@ class _Run:
         if self.fault is Fault.CHANGED_IDS and len(event["output_ids"]) > 1:
             event["output_ids"][0] += 1
         return event
+
+
+def _unknown_parser(name: str) -> web.Response | None:
+    """FastAPI turns a ValueError of a parser's constructor into a bare 500."""
+    return None if name == "fake" else web.Response(status=500, text="Internal Server Error")
 
 
 async def _opened(request: web.Request) -> web.StreamResponse:

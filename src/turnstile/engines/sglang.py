@@ -20,6 +20,7 @@ from turnstile.engines.llamacpp import random_seed
 from turnstile.engines.prompt_json import PromptJson
 from turnstile.engines.sglang_capabilities import Found, capabilities_of
 from turnstile.engines.sglang_probe import probe
+from turnstile.engines.sglang_reading import reading_of, text_of
 from turnstile.engines.sglang_request import Request, image_data, sampling_of, stream_interval, written
 from turnstile.engines.sglang_run import Run
 from turnstile.engines.sglang_shapes import Event, ModelInfo, Models, ServerInfo, Tokenized, broken, decoded, read
@@ -177,7 +178,7 @@ class Sglang:
         finally:
             if began and not run.ended_upstream:
                 await self._abort(rid)
-        return run.generation()
+        return await self._read(prompt, draw, run.generation())
 
     async def health(self) -> str:
         """Empty if it is ready, else what is wrong, as a sentence."""
@@ -190,6 +191,13 @@ class Sglang:
     @property
     def _mode(self) -> LogprobsMode:
         return self._server.found.findings.mode
+
+    async def _read(self, prompt: Prompt, draw: Draw, generation: Generation) -> Generation:
+        if prompt.read_with is None:
+            return generation
+        text = text_of(generation, draw, self._vocabulary)
+        said = await reading_of(self._server.wire.post, self._server.found.model, prompt, text)
+        return msgspec.structs.replace(generation, said=said)
 
     def _body(self, prompt: Prompt, draw: Draw, rid: str) -> bytes:
         server = self._server.found.server

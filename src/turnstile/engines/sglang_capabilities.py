@@ -50,6 +50,7 @@ def capabilities_of(found: Found) -> Capabilities:
         echoes_prompt_ids="ids" if found.findings.echoes_ids else "count",
         images="collapsed" if sees else "none",
         missing=missing_of(found),
+        reads_answers=bool(found.model.tool_call_parser),
     )
 
 
@@ -79,6 +80,14 @@ def _unproven(found: Found) -> tuple[_Judged, ...]:
                 "echo of prompt ids",
                 "Only the number of ids that ran is checked, and images are refused",
                 "Serve with a version that has `return_prompt_token_ids`",
+            ),
+        ),
+        (
+            not found.model.tool_call_parser,
+            Missing(
+                "its own parsers",
+                "Tool calls in a format that Turnstile does not know cannot be read",
+                "--tool-call-parser NAME and --reasoning-parser NAME",
             ),
         ),
         (

@@ -38,6 +38,8 @@ class ModelInfo(msgspec.Struct, frozen=True):
     is_generation: bool
     served_model_name: str = ""
     has_image_understanding: bool = False
+    reasoning_parser: str | None = None
+    tool_call_parser: str | None = None
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
