@@ -385,7 +385,8 @@ class VllmFake:
             return web.Response(text="<html>It works</html>", content_type="text/html")
         if body.get("model") not in (self.model, None):
             return _error(404, f"The model `{body['model']}` does not exist.", "NotFoundError", "model")
-        if (body.get("logprobs") or 0) > self.max_logprobs or (body.get("top_logprobs") or 0) > self.max_logprobs:
+        params = body["sampling_params"] if path == GENERATE else body
+        if max(params.get("logprobs") or 0, params.get("top_logprobs") or 0) > self.max_logprobs:
             message = f"Requested sample logprobs of more than the max allowed: {self.max_logprobs}"
             return _error(400, message, "BadRequestError", "logprobs")
         return await self._unfit(request, path, prompt_of(path, body) or [0], body)
