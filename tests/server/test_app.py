@@ -18,6 +18,9 @@ HEALTHY = {
     "status": "ok",
     "reasons": [],
     "engine": "llamacpp",
+    "engine_version": "b0-fake",
+    "engine_can": [],
+    "engine_lacks": [],
     "model": "m",
     "template": "exact",
     "template_limits": [],
@@ -34,13 +37,18 @@ def test_health_names_the_engine_and_the_model(room: Any) -> None:
     assert told.pop("open_rollouts") >= 0
     assert told.pop("patterns")["certified"] > 0
     assert sorted(told.pop("accelerated")) == ["encodes", "refused", "renders"]
+    name = f"127.0.0.1:{room.fake.port}"
+    (engine,), (policy,) = told.pop("engines"), told.pop("policy")
     assert (answer.status_code, told) == (200, HEALTHY)
+    assert (engine["name"], engine["is_up"], engine["capacity"], engine["running"]) == (name, True, room.fake.slots, 0)
+    assert (policy["engine"], policy["held_until"], policy["waiting"]) == (name, None, 0)
 
 
 def test_metrics_are_prometheus_text(room: Any) -> None:
     answer = ask(room, "GET", "/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     assert "turnstile_open_rollouts" in answer.text
+    assert f'turnstile_engine_up{{engine="127.0.0.1:{room.fake.port}"}} 1.0' in answer.text
 
 
 @pytest.mark.parametrize(

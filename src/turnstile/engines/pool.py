@@ -20,18 +20,24 @@ from turnstile.engines.base import Capabilities, Engine
 from turnstile.errors import EngineError, TurnstileError
 from turnstile.generation import Draw, Emit, Generation, Prompt
 
-LOOK_EVERY_S = 5.0
-"""How often an engine that is up is asked how it is."""
-FIRST_RETRY_S = 1.0
-LONGEST_RETRY_S = 30.0
-"""An engine that is down is looked for at once after the first, then at twice the time before, up to the longest."""
-LOOK_PATIENCE_S = 5.0
+_LOOK_PATIENCE_S = 5.0
 """How long an engine may take to say how it is."""
 
 Reopen: TypeAlias = Callable[[], Awaitable[Engine]]
 """Connects to an engine that was down, and checks that it serves what the others serve. Raises: TurnstileError."""
 Returned: TypeAlias = Callable[[str], Awaitable[None]]
 """Told the name of an engine that has come back, before it is given calls: it may have been started again."""
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """How often engines are looked at, in seconds."""
+
+    up_s: float = 5.0
+    """One that is up."""
+    down_s: float = 1.0
+    """One that has just gone down; each further time after twice as long."""
+    longest_s: float = 30.0
+    """One that has been down for long."""
 
 
 class Seat(msgspec.Struct, frozen=True):
@@ -131,12 +137,11 @@ class Member:
         """Sequences that it samples at once; None = unknown, or it decides."""
         return None if self._engine is None else self._engine.capabilities.concurrency
 
-    @property
-    def pause_s(self) -> float:
+    def pause_s(self, pace: Pace) -> float:
         """How long to wait before it is looked at again."""
         if self.is_up:
-            return LOOK_EVERY_S
-        return min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(16, max(0, self._failed_looks - 1)))
+            return pace.up_s
+        return min(pace.longest_s, pace.down_s * 2.0 ** min(16, max(0, self._failed_looks - 1)))
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncGenerator[Engine]:
@@ -168,14 +173,12 @@ class Member:
         async with self._looking:
             was_up = self.is_up
             try:
-                async with asyncio.timeout(LOOK_PATIENCE_S):
+                async with asyncio.timeout(_LOOK_PATIENCE_S):
                     problem = await (self._asked() if was_up else self._come_back())
             except TimeoutError:
-                problem = f"The engine {self.name} did not say in {LOOK_PATIENCE_S:g} s how it is."
+                problem = f"The engine {self.name} did not say in {_LOOK_PATIENCE_S:g} s how it is."
             if not problem and not was_up:
-                self.returns += 1
-                if self._reopen is not None:
-                    await self._returned(self.name)
+                problem = await self._tell_return()
             self.problem = problem
             self._failed_looks = self._failed_looks + 1 if problem else 0
 
@@ -199,6 +202,16 @@ class Member:
         before, self._engine = self._engine, reopened
         if before is not None:
             await before.close()
+        return ""
+
+    async def _tell_return(self) -> str:
+        """Empty if all know that it is back; else why it cannot be given calls yet, as a sentence."""
+        try:
+            if self._reopen is not None:
+                await self._returned(self.name)
+        except TurnstileError as failed:
+            return str(failed)
+        self.returns += 1
         return ""
 
     async def close(self) -> None:
@@ -261,11 +274,11 @@ class EnginePool:
                 each.name, each.is_up, each.problem, each.running, each.capacity, each.failures, each.returns
             )
 
-    async def watch(self) -> None:
+    async def watch(self, pace: Pace) -> None:
         """Look at each of them from time to time, for ever."""
         async with asyncio.TaskGroup() as watching:
             for member in self.members.values():
-                watching.create_task(_watch(member))
+                watching.create_task(_watch(member, pace))
 
     async def close(self) -> None:
         """Let go of all of them."""
@@ -273,9 +286,9 @@ class EnginePool:
             await member.close()
 
 
-async def _watch(member: Member) -> None:
+async def _watch(member: Member, pace: Pace) -> None:
     while True:
-        await asyncio.sleep(member.pause_s)
+        await asyncio.sleep(member.pause_s(pace))
         await member.look()
 
 

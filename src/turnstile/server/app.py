@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from datetime import datetime
 from typing import TypeAlias
 
 import msgspec
@@ -16,7 +17,8 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from turnstile.config import Settings
-from turnstile.engines.base import Missing, Present
+from turnstile.engines.base import Engine, Missing, Present
+from turnstile.engines.pool import EngineFigures, EnginePool, Pace
 from turnstile.errors import CallerError, TurnstileError
 from turnstile.exchange.rollouts import OpenRollout, Rollouts
 from turnstile.exchange.world import World
@@ -28,10 +30,11 @@ from turnstile.protocols.models import model_body, models_body
 from turnstile.server.agents import Desk, Limits, Line, request_headers
 from turnstile.server.counting import Counting
 from turnstile.server.dialects import address_of, dialect_of, route_of, speaks_gemini
+from turnstile.server.engine_metrics import EngineMetrics
 from turnstile.server.keys import Keys, agent_headers, named_rollout, presented_key, rollout_named_by, wrong_agent_key
 from turnstile.server.metrics import Metrics
 from turnstile.server.operators import Archive, Operators
-from turnstile.server.policy import Policy
+from turnstile.server.policy import EnginePolicy, Policy
 from turnstile.templates.accelerators import Accelerated
 from turnstile.templates.advice import summary
 
@@ -60,6 +63,10 @@ class Health(msgspec.Struct, frozen=True):
     """How many patterns of requests are known: `certified`, and those first met in use by their verdict."""
     accelerated: Accelerated
     """What renders and what encodes, and why an accelerator that is installed does not."""
+    engines: tuple[EngineFigures, ...] = ()
+    """Each engine."""
+    policy: tuple[EnginePolicy, ...] = ()
+    """Which weights each of them has, as announced."""
 
 
 class _Gate:
@@ -68,6 +75,11 @@ class _Gate:
     def __init__(self, rollouts: Rollouts, keys: Keys) -> None:
         self._rollouts = rollouts
         self._keys = keys
+
+    @property
+    def keys(self) -> Keys:
+        """What keys open."""
+        return self._keys
 
     async def rollout(self, request: Request) -> OpenRollout:
         """Raises: CallerError 401 or 404."""
@@ -131,23 +143,33 @@ class _AgentRoute:
         await desk.serve(request, send, self._dialect, rollout, address_of(self._path, request))
 
 
+class _Figures(msgspec.Struct, frozen=True):
+    """What is counted, and what was announced."""
+
+    metrics: Metrics
+    policy: Policy
+
+
 class _Desktop:
     """What answers besides agents' calls: liveness, figures and the model list."""
 
-    def __init__(self, world: World, rollouts: Rollouts, gate: _Gate, keys: Keys, metrics: Metrics) -> None:
+    def __init__(self, world: World, rollouts: Rollouts, gate: _Gate, figures: _Figures) -> None:
         self._world = world
         self._rollouts = rollouts
         self._gate = gate
-        self._keys = keys
-        self._metrics = metrics
+        self._keys = gate.keys
+        self._metrics = figures.metrics
+        self._policy = figures.policy
 
     async def health(self, _: Request) -> Response:
         """GET /healthz."""
         trouble = await self._world.engine.health()
+        engines, policy = _figures_of(self._world.engine), self._policy.page().engines
+        reasons = tuple(filter(None, (trouble, *_limited(engines, policy, self._world.now()))))
         certificate, engine = self._world.certificate, self._world.engine.capabilities
         health = Health(
-            status="degraded" if trouble else "ok",
-            reasons=(trouble,) if trouble else (),
+            status="degraded" if reasons else "ok",
+            reasons=reasons,
             engine=engine.engine,
             engine_version=engine.version,
             engine_can=engine.present,
@@ -158,6 +180,8 @@ class _Desktop:
             template_limits=summary(certificate) if certificate is not None else (),
             patterns=self._world.served.pattern_counts(),
             accelerated=self._world.accelerated,
+            engines=engines,
+            policy=policy,
         )
         return Response(msgspec.json.encode(health), 503 if trouble else 200, media_type="application/json")
 
@@ -191,21 +215,38 @@ class _Desktop:
         return Response(body, media_type="application/json", headers=request_headers(named_rollout(request)))
 
 
+def _figures_of(engine: Engine) -> tuple[EngineFigures, ...]:
+    return tuple(engine.figures()) if isinstance(engine, EnginePool) else ()
+
+
+def _limited(
+    engines: tuple[EngineFigures, ...], policy: tuple[EnginePolicy, ...], now: datetime
+) -> Iterator[str]:
+    """What does not work as it should while calls are served all the same, in sentences."""
+    if any(each.is_up for each in engines):
+        yield from (f"The engine {each.name} is down: {each.problem}" for each in engines if not each.is_up)
+    for each in policy:
+        if each.held_until is not None and each.held_until <= now:
+            yield f"Calls of the engine {each.engine} are refused: they were held, and the deadline passed."
+
+
 def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy, settings: Settings) -> Starlette:
     """The whole HTTP surface of contract.md over ready-made parts."""
     keys = Keys(settings.admin_key)
     metrics = Metrics(lambda: len(rollouts))
     archive.watch.tell(metrics.compared)
+    if isinstance(world.engine, EnginePool):
+        metrics.registry.register(EngineMetrics(world.engine, policy))
     limits = Limits(settings.max_body_bytes, settings.keep_alive_s, settings.grace_s, settings.finish_patience_s)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[dict[str, Desk]]:
-        async with asyncio.TaskGroup() as calls:
+        async with asyncio.TaskGroup() as calls, _watched(world.engine):
             yield {"desk": Desk(world, rollouts, calls, limits, metrics)}
             rollouts.abandon_running()
 
     gate = _Gate(rollouts, keys)
-    desktop = _Desktop(world, rollouts, gate, keys, metrics)
+    desktop = _Desktop(world, rollouts, gate, _Figures(metrics, policy))
     routes: list[BaseRoute] = [
         Route("/healthz", desktop.health, methods=["GET"]),
         Route("/metrics", desktop.figures, methods=["GET"]),
@@ -223,6 +264,16 @@ def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy
     # A redirect would name a host that the client made up, and no SDK sends its key and body there again.
     app.router.redirect_slashes = False
     return app
+
+
+@contextlib.asynccontextmanager
+async def _watched(engine: Engine) -> AsyncGenerator[None]:
+    """Look after engines for as long as the block runs."""
+    async with asyncio.TaskGroup() as watching:
+        task = watching.create_task(engine.watch(Pace())) if isinstance(engine, EnginePool) else None
+        yield
+        if task is not None:
+            task.cancel()
 
 
 def _operator_routes(operators: Operators) -> list[Route]:
