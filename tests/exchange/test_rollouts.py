@@ -324,3 +324,52 @@ async def test_after_a_restart_a_closed_rollout_is_closed(reopen: Callable[[], R
     assert (await again.get("r")).closing is True
     assert len(again) == 0
     assert (await again.create(Opening("r"), "")).opened.attempt == 2
+
+
+def _crowded() -> Policies:
+    """No memory at all for what nobody uses."""
+    return Policies(memory_bytes=1, quiet_s=0.0)
+
+
+async def test_what_nobody_uses_leaves_memory_and_comes_back_as_it_was(reopen: Callable[..., Rollouts]) -> None:
+    rollouts = reopen(_crowded())
+    rollout = await rollouts.create(Opening("r"), "")
+    flight = rollout.take_off(call(), "a")
+    await started(rollout, flight)
+    await committed(rollout, flight)
+    rollout.repeats.delivered(flight)
+    left, number = rollout.forest, id(rollout)
+    del rollout
+    await rollouts.create(Opening("other"), "")
+    back = await rollouts.get("r")
+    assert id(back) != number
+    assert back.forest == left
+    assert rollouts.residents.times_left > 0
+
+
+async def test_the_same_request_is_still_a_new_sample_when_its_rollout_had_left_memory(
+    reopen: Callable[..., Rollouts],
+) -> None:
+    rollouts = reopen(_crowded())
+    rollout = await rollouts.create(Opening("r"), "")
+    for digest in ("a", "b"):
+        flight = rollout.take_off(call(), digest)
+        await started(rollout, flight)
+        await committed(rollout, flight)
+    rollout.repeats.delivered(flight)
+    del rollout
+    await rollouts.create(Opening("other"), "")
+    # What was delivered is known here, as it is not after a restart.
+    assert (await rollouts.get("r")).repeats.find(call(), "b").how is Repeat.FRESH
+
+
+async def test_a_rollout_with_a_call_in_the_air_is_one_object_whatever_memory_it_takes(
+    reopen: Callable[..., Rollouts],
+) -> None:
+    rollouts = reopen(_crowded())
+    rollout = await rollouts.create(Opening("r"), "")
+    flight = rollout.take_off(call(), "a")
+    await started(rollout, flight)
+    await rollouts.create(Opening("other"), "")
+    assert await rollouts.get("r") is rollout
+    assert rollout.forest.calls[flight.call_id].is_open

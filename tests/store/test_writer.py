@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from turnstile.errors import StoreError
-from turnstile.journal import CallFailed
+from turnstile.journal import CallFailed, encode
 from turnstile.store import Journal, Reader
 
 CHILD = textwrap.dedent(
@@ -125,7 +125,7 @@ async def test_a_record_that_is_refused_takes_no_other_callers_record_with_it(tm
         journal.append(make.failed("r", "c2")),
         return_exceptions=True,
     )
-    assert [type(outcome) for outcome in outcomes] == [type(None), StoreError, type(None)]
+    assert [type(outcome) for outcome in outcomes] == [int, StoreError, int]
     assert outcomes[1].code == "rollout_unknown"
     with Reader.open(tmp_path) as reader:
         assert list(reader.records("r")) == [make.opened("r"), make.failed("r", "c2")]
@@ -138,7 +138,7 @@ async def test_close_writes_what_waits(tmp_path, make):
         waiting = tasks.create_task(journal.append(make.opened("r")))
         await asyncio.sleep(0)
         journal.close()
-    assert waiting.result() is None
+    assert waiting.result() == len(encode(make.opened("r")))
     with Reader.open(tmp_path) as reader:
         assert reader.latest_attempt("r") == 1
 

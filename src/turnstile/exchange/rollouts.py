@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import re
 import secrets
+import time
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 import msgspec
 import orjson
 
-from turnstile.conversation import Answer, Call, JsonText
+from turnstile.conversation import JsonText
 from turnstile.errors import CallerError, StoreError
 from turnstile.exchange.inflight import Flight
-from turnstile.exchange.repeats import Repeats, answer_of
+from turnstile.exchange.open_rollout import OpenRollout, key_hash
+from turnstile.exchange.residents import QUIET_S, Residents
 from turnstile.generation import Retention
 from turnstile.history.forest import Forest
 from turnstile.journal import (
     CallFailed,
     CallJoined,
     CallRejected,
-    CallStarted,
     Record,
     RolloutFinished,
     RolloutOpened,
     RolloutStatus,
     SuspectLogprobs,
     TurnCommitted,
+    encode,
 )
 from turnstile.protocols.keepable import check_json
 from turnstile.reasons import FailReason
@@ -61,73 +62,6 @@ class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     metadata: dict[str, msgspec.Raw] = {}
 
 
-class OpenRollout:
-    """One attempt of one rollout, in memory."""
-
-    def __init__(self, forest: Forest, opened: RolloutOpened, journal: Journal, undelivered: str = "") -> None:
-        """Grow a forest from here on.
-
-        Args:
-            forest: the fold of what the journal has.
-            opened: its first record.
-            journal: where it goes on.
-            undelivered: the call of whose answer nobody can say whether it arrived; empty if there is none.
-        """
-        self.forest = forest
-        self.opened = opened
-        self.closing = False
-        self.repeats = Repeats(forest, undelivered)
-        self._journal = journal
-        self._order = asyncio.Lock()
-        # Numbers of calls that never began are nowhere in the journal, so they are not counted but read off.
-        self._next = 1 + max((int(call_id[1:]) for call_id in forest.calls), default=-1)
-        self.last_engine = ""
-        """The name of the engine that the last call went to; empty if there was none, or it has no name."""
-        for state in forest.calls.values():
-            self.last_engine = state.started.engine_name
-
-    async def keep(self, record: Record) -> None:
-        """Make a record durable, then let the forest grow by it; records of a rollout keep one order.
-
-        Raises: StoreError if it contradicts the records before it, or cannot be written; then nothing has changed.
-        """
-        async with self._order:
-            self.forest.check(record)
-            try:
-                await self._journal.append(record, self.opened.attempt)
-            except asyncio.CancelledError:
-                # The journal tells a cancelled caller so only once the record is on disk.
-                self._grow(record)
-                raise
-            self._grow(record)
-
-    def _grow(self, record: Record) -> None:
-        self.forest.apply(record)
-        if isinstance(record, CallStarted):
-            self.last_engine = record.engine_name
-
-    def answered(self, call_id: str) -> Answer | None:
-        """The durable answer of a call; None if it has none."""
-        state = self.forest.calls.get(call_id)
-        return answer_of(state) if state is not None and state.committed is not None else None
-
-    def take_off(self, call: Call, digest: str) -> Flight:
-        """A new flight for a call that is to be sampled."""
-        flight = Flight(digest, call.retry.idempotency_key, f"c{self._next}")
-        self._next += 1
-        self.repeats.took_off(flight)
-        return flight
-
-    def admits(self, key: str) -> bool:
-        """Whether an agent's key opens this rollout; constant time."""
-        return hmac.compare_digest(key_hash(key), self.opened.agent_key_sha256)
-
-
-def key_hash(key: str) -> str:
-    """What is stored of an agent's key."""
-    return hashlib.sha256(key.encode()).hexdigest()
-
-
 def _nowhere(_rollout_id: str) -> str:
     """There is no other process."""
     return ""
@@ -138,6 +72,10 @@ class Policies(msgspec.Struct, frozen=True):
 
     retention: Retention = Retention.RETAIN
     suspect_logprobs: SuspectLogprobs = SuspectLogprobs.MARK
+    memory_bytes: int = 1 << 30
+    """How much rollouts that nobody uses may take in memory, with those in use."""
+    quiet_s: float = QUIET_S
+    """For how long nobody must have used one that leaves memory."""
     held_elsewhere: Callable[[str], str] = _nowhere
     """Name of another process's store that has a rollout; empty if none has. It may block."""
 
@@ -164,12 +102,12 @@ class Rollouts:
         self._journal = journal
         self._reader = reader
         self._now = now
-        self._open: dict[str, OpenRollout] = {}
+        self.residents: Residents[OpenRollout] = Residents(policies.memory_bytes, time.monotonic, policies.quiet_s)
         # One opening or loading at a time for each id; ids share locks, so that the locks do not grow with them.
         self._locks = tuple(asyncio.Lock() for _ in range(_LOCKS))
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self.residents)
 
     def _lock(self, rollout_id: str) -> asyncio.Lock:
         return self._locks[hash(rollout_id) % _LOCKS]
@@ -179,10 +117,10 @@ class Rollouts:
 
         Raises: CallerError 404 if there is none.
         """
-        if found := self._open.get(rollout_id):
+        if found := self.residents.get(rollout_id):
             return found
         async with self._lock(rollout_id):
-            loaded = self._open.get(rollout_id) or await self._load(rollout_id)
+            loaded = self.residents.get(rollout_id) or await self._load(rollout_id)
         if loaded is None:
             raise CallerError(
                 f"There is no rollout `{rollout_id[:128]}` here",
@@ -221,7 +159,7 @@ class Rollouts:
                 param="rollout_id",
             )
         async with self._lock(rollout_id):
-            earlier = self._open.get(rollout_id) or await self._load(rollout_id)
+            earlier = self.residents.get(rollout_id) or await self._load(rollout_id)
             if earlier is not None and earlier.forest.finished is None:
                 raise CallerError(
                     f"Rollout `{rollout_id}` is open",
@@ -246,9 +184,9 @@ class Rollouts:
                 retention=self._policies.retention,
                 suspect_logprobs=self._policies.suspect_logprobs,
             )
-            await self._journal.append(record)
-            rollout = OpenRollout(Forest.of([record]), record, self._journal)
-            self._open[rollout_id] = rollout
+            stored_bytes = await self._journal.append(record)
+            rollout = OpenRollout(Forest.of([record]), record, self._journal, stored_bytes=stored_bytes)
+            self._settle(rollout)
         return rollout
 
     async def _refuse_held_elsewhere(self, rollout_id: str) -> None:
@@ -262,7 +200,7 @@ class Rollouts:
             )
 
     async def _load(self, rollout_id: str) -> OpenRollout | None:
-        records = await asyncio.to_thread(lambda: list(self._reader.records(rollout_id)))
+        records, stored_bytes = await asyncio.to_thread(self._stored, rollout_id)
         if not records:
             return None
         forest = Forest.of(records)
@@ -270,8 +208,9 @@ class Rollouts:
             return None
         # If a commit was the last thing recorded, its answer may have been on its way when the process ended.
         last = records[-1]
-        undelivered = last.call_id if isinstance(last, TurnCommitted) else ""
-        rollout = OpenRollout(forest, forest.opened, self._journal, undelivered)
+        unsure = isinstance(last, TurnCommitted) and not self.residents.was_here(rollout_id)
+        undelivered = last.call_id if isinstance(last, TurnCommitted) and unsure else ""
+        rollout = OpenRollout(forest, forest.opened, self._journal, undelivered, stored_bytes)
         rollout.closing = forest.finished is not None
         for started in forest.open_calls:
             await rollout.keep(
@@ -285,8 +224,17 @@ class Rollouts:
             )
         # A closed rollout is read again when it is asked for: memory holds what is being worked on.
         if not rollout.closing:
-            self._open[rollout_id] = rollout
+            self._settle(rollout)
         return rollout
+
+    def _stored(self, rollout_id: str) -> tuple[list[Record], int]:
+        records = list(self._reader.records(rollout_id))
+        return records, sum(len(encode(record)) for record in records)
+
+    def _settle(self, rollout: OpenRollout) -> None:
+        rollout_id = rollout.opened.rollout_id
+        self.residents.put(rollout_id, rollout)
+        rollout.grew = partial(self.residents.grew, rollout_id)
 
     async def finish(self, rollout_id: str, ending: Ending, patience_s: float) -> OpenRollout:
         """Close a rollout: no new calls, running ones may end, then it is frozen.
@@ -322,12 +270,12 @@ class Rollouts:
         except StoreError:
             rollout.closing = False
             raise
-        self._open.pop(rollout_id, None)
+        self.residents.drop(rollout_id)
         return rollout
 
     def abandon_running(self) -> None:
         """Give up every running call: the process is about to end."""
-        for rollout in self._open.values():
+        for rollout in self.residents:
             for flight in rollout.repeats.running:
                 if flight.task is not None:
                     flight.task.cancel()

@@ -94,16 +94,19 @@ class Journal:
         journal._thread.start()
         return journal
 
-    async def append(self, record: Record, attempt: int | None = None) -> None:
+    async def append(self, record: Record, attempt: int | None = None) -> int:
         """Make one record durable; returns after its commit. `attempt` None = the rollout's latest.
 
         Records become durable in the order of the calls. A caller that is cancelled while it waits is told only
         when the outcome is known, so that it can never hold a record for unwritten that is on its way to the disk.
 
+        Returns: how many bytes the record takes in the journal.
         Raises: StoreError, and then the record is not in the journal; a later append may succeed.
             CancelledError, and then the record is in the journal all the same.
         """
-        await self._write(_Append((Row(record, encode(record), attempt),)))
+        body = encode(record)
+        await self._write(_Append((Row(record, body, attempt),)))
+        return len(body)
 
     async def append_all(self, records: Sequence[Record]) -> None:
         """Make several records durable, all of them or none; otherwise as `append`."""

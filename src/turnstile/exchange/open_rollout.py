@@ -1,0 +1,109 @@
+"""One attempt of one rollout in memory: a forest that grows by what the journal has, and the calls in the air."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import Callable
+
+from turnstile.conversation import Answer, Call
+from turnstile.exchange.inflight import Flight
+from turnstile.exchange.repeats import Repeats, answer_of
+from turnstile.history.forest import Forest
+from turnstile.journal import CallStarted, Record, RolloutOpened
+from turnstile.store import Journal
+
+_BYTES_A_STORED_BYTE = 3
+"""What a forest takes in memory for each byte of its records, by tracemalloc on rollouts of many short turns."""
+
+
+def _unnoticed(_grown: int) -> None:
+    """Nobody counts."""
+
+
+class OpenRollout:
+    """One attempt of one rollout, in memory."""
+
+    def __init__(
+        self,
+        forest: Forest,
+        opened: RolloutOpened,
+        journal: Journal,
+        undelivered: str = "",
+        stored_bytes: int = 0,
+    ) -> None:
+        """Grow a forest from here on.
+
+        Args:
+            forest: the fold of what the journal has.
+            opened: its first record.
+            journal: where it goes on.
+            undelivered: the call of whose answer nobody can say whether it arrived; empty if there is none.
+            stored_bytes: how long the forest's records are in the journal.
+        """
+        self.forest = forest
+        self.opened = opened
+        self.closing = False
+        self.repeats = Repeats(forest, undelivered)
+        self.weight = _BYTES_A_STORED_BYTE * stored_bytes
+        """About how many bytes of memory it takes."""
+        self.grew: Callable[[int], None] = _unnoticed
+        """Told by how many bytes it has grown."""
+        self._journal = journal
+        self._order = asyncio.Lock()
+        # Numbers of calls that never began are nowhere in the journal, so they are not counted but read off.
+        self._next = 1 + max((int(call_id[1:]) for call_id in forest.calls), default=-1)
+        self.last_engine = ""
+        """The name of the engine that the last call went to; empty if there was none, or it has no name."""
+        for state in forest.calls.values():
+            self.last_engine = state.started.engine_name
+
+    async def keep(self, record: Record) -> None:
+        """Make a record durable, then let the forest grow by it; records of a rollout keep one order.
+
+        Raises: StoreError if it contradicts the records before it, or cannot be written; then nothing has changed.
+        """
+        async with self._order:
+            self.forest.check(record)
+            try:
+                stored_bytes = await self._journal.append(record, self.opened.attempt)
+            except asyncio.CancelledError:
+                # The journal tells a cancelled caller so only once the record is on disk.
+                self._grow(record)
+                raise
+            self._grow(record)
+            grown = _BYTES_A_STORED_BYTE * stored_bytes
+            self.weight += grown
+            self.grew(grown)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call of it is running."""
+        return bool(self.repeats.running)
+
+    def _grow(self, record: Record) -> None:
+        self.forest.apply(record)
+        if isinstance(record, CallStarted):
+            self.last_engine = record.engine_name
+
+    def answered(self, call_id: str) -> Answer | None:
+        """The durable answer of a call; None if it has none."""
+        state = self.forest.calls.get(call_id)
+        return answer_of(state) if state is not None and state.committed is not None else None
+
+    def take_off(self, call: Call, digest: str) -> Flight:
+        """A new flight for a call that is to be sampled."""
+        flight = Flight(digest, call.retry.idempotency_key, f"c{self._next}")
+        self._next += 1
+        self.repeats.took_off(flight)
+        return flight
+
+    def admits(self, key: str) -> bool:
+        """Whether an agent's key opens this rollout; constant time."""
+        return hmac.compare_digest(key_hash(key), self.opened.agent_key_sha256)
+
+
+def key_hash(key: str) -> str:
+    """What is stored of an agent's key."""
+    return hashlib.sha256(key.encode()).hexdigest()

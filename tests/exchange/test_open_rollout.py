@@ -1,0 +1,31 @@
+"""A rollout in memory says what it takes and whether a call of it runs."""
+
+from __future__ import annotations
+
+from turnstile.exchange.open_rollout import OpenRollout, key_hash
+from turnstile.exchange.rollouts import Opening, Rollouts
+from turnstile.journal import CallRejected, encode
+
+
+async def test_its_weight_follows_its_records(rollouts: Rollouts, clock) -> None:
+    rollout = await rollouts.create(Opening(rollout_id="r"), "")
+    told: list[int] = []
+    began = rollout.weight
+    rollout.grew = told.append
+    record = CallRejected("r", clock(), "rollout_closed")
+    await rollout.keep(record)
+    grown = 3 * len(encode(record))
+    assert (rollout.weight - began, told, began > 0) == (grown, [grown], True)
+
+
+async def test_it_weighs_the_same_when_it_comes_back_from_the_journal(reopen, clock) -> None:
+    rollout = await reopen().create(Opening(rollout_id="r"), "")
+    await rollout.keep(CallRejected("r", clock(), "rollout_closed"))
+    again: OpenRollout = await reopen().get("r")
+    assert again.weight == rollout.weight
+
+
+async def test_it_admits_its_own_key_and_no_other(rollouts: Rollouts) -> None:
+    rollout = await rollouts.create(Opening(rollout_id="r"), "ts_r_secret")
+    assert (rollout.admits("ts_r_secret"), rollout.admits("ts_r_other")) == (True, False)
+    assert rollout.opened.agent_key_sha256 == key_hash("ts_r_secret") != "ts_r_secret"
