@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import enum
+import re
 import struct
 import zlib
 from collections.abc import Sequence
@@ -41,8 +42,8 @@ _TEXT = "The quick brown fox jumps over the lazy dog, and then"
 _IDS = (1, 2, 3, 4)
 """For a server that does not tokenize."""
 _WEATHER = '{"type":"function","function":{"name":"get_weather","parameters":{"type":"object","properties":{}}}}'
-_TOP = (20, 5, 1, 0)
-"""How many alternatives are asked for, until the server gives them."""
+_TOP = 20
+_MOST = re.compile(rb"max allowed: (\d+)")
 _IMAGE_PIXELS = 56
 _LIMIT = 8
 
@@ -150,12 +151,12 @@ class _Prober:
         return Opened.HONOURED if _echo(answer) == self._ids else Opened.IGNORED
 
     async def most_alternatives(self, door: Door) -> int:
-        """How many alternatives a token may have, up to OpenAI's limit."""
-        for count in _TOP:
-            answer = await self._asked(door, self._ids, Draw(temperature=0.0, max_tokens=1, top_logprobs=count))
-            if not isinstance(answer, WireAnswer):
-                return count
-        return 0
+        """How many alternatives a token may have, up to OpenAI's limit; a server that gives fewer says how many."""
+        answer = await self._asked(door, self._ids, Draw(temperature=0.0, max_tokens=1, top_logprobs=_TOP))
+        if not isinstance(answer, WireAnswer):
+            return _TOP
+        most = _MOST.search(answer.body)
+        return int(most[1]) if most else 0
 
     async def measured(self, door: Door, top: int) -> LogprobsMode:
         """What its log-probabilities mean: the same places at a low temperature and as a prompt's, which are raw.
