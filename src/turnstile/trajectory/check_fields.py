@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from turnstile.trajectory.format import format_minor, non_finite, parts_with_unknown
@@ -13,13 +13,14 @@ from turnstile.trajectory.shapes import (
     LOGPROBS_MODES,
     SEGMENT_KINDS,
     STATUSES,
+    FormatPart,
     Rollout,
 )
 from turnstile.trajectory.violation import Fault
 
 _AXES = frozenset({"tokens", "sampled"})
+_CALL_WORDS = {"history": HISTORIES, "kind": CALL_KINDS, "finish": FINISHES, "logprobs_mode": LOGPROBS_MODES}
 _MEDIA_KINDS = frozenset({"image", "video", "audio"})
-_RUN_FIELDS = ("logprobs", "token_weights", "weight")
 
 
 def check_fields(rollout: Rollout) -> Iterator[Fault]:
@@ -43,24 +44,27 @@ def _check_words(rollout: Rollout) -> Iterator[Fault]:
 
 def _words(rollout: Rollout) -> Iterator[tuple[str, str, frozenset[str]]]:
     yield "status", rollout.status, STATUSES
-    for at, call in enumerate(rollout.calls):
-        yield f"calls[{at}].history", call.history, HISTORIES
-        yield f"calls[{at}].kind", call.kind, CALL_KINDS
-        yield f"calls[{at}].finish", call.finish, FINISHES
-        yield f"calls[{at}].logprobs_mode", call.logprobs_mode, LOGPROBS_MODES
+    for name, known in _CALL_WORDS.items():
+        yield from _in_parts("calls", rollout.calls, name, known)
     for at, sequence in enumerate(rollout.sequences):
-        for number, segment in enumerate(sequence.segments):
-            yield f"sequences[{at}].segments[{number}].kind", segment.kind, SEGMENT_KINDS
-        for number, entry in enumerate(sequence.media):
-            yield f"sequences[{at}].media[{number}].kind", entry.kind, _MEDIA_KINDS
+        yield from _in_parts(f"sequences[{at}].segments", sequence.segments, "kind", SEGMENT_KINDS)
+        yield from _in_parts(f"sequences[{at}].media", sequence.media, "kind", _MEDIA_KINDS)
         for name, array in sequence.arrays.items():
             yield f"sequences[{at}].arrays.{name}.axis", array.axis, _AXES
 
 
+def _in_parts(
+    where: str, parts: Sequence[FormatPart], name: str, known: frozenset[str]
+) -> Iterator[tuple[str, str, frozenset[str]]]:
+    words: list[str] = [getattr(part, name) for part in parts]
+    if not known.issuperset(words):
+        yield from ((f"{where}[{at}].{name}", word, known) for at, word in enumerate(words))
+
+
 def _check_numbers_and_times(rollout: Rollout) -> Iterator[Fault]:
     for where in non_finite(rollout):
-        # Runs of numbers have codes of their own, which name the token.
-        if not where.startswith("sequences") or not where.endswith(_RUN_FIELDS):
+        # A weight has a code of its own, which names the token.
+        if not where.endswith(".segments.weight"):
             yield Fault("E106", f"{where} is not finite")
     if _ends_early(rollout.created_at, rollout.finished_at):
         yield Fault("E106", "the rollout finished before it was created")
@@ -76,22 +80,26 @@ def _ends_early(start: datetime, end: datetime | None) -> bool:
 def check_indices(rollout: Rollout) -> Iterator[Fault]:
     """E105: every index leads somewhere. The checks behind this one rely on it."""
     calls, tools = len(rollout.calls), len(rollout.tools)
-    for at, head in enumerate(rollout.heads):
-        yield from _out_of_range(f"heads[{at}].tools", head.tools, tools)
+    yield from _out_of_range("heads[{}].tools", [head.tools for head in rollout.heads], tools)
     for at, call in enumerate(rollout.calls):
-        yield from _out_of_range(f"calls[{at}].parent", call.parent, at)
-        yield from _out_of_range(f"calls[{at}].head", call.head, len(rollout.heads))
-        yield from _out_of_range(f"calls[{at}].sampling", call.sampling, len(rollout.samplings))
-        yield from _out_of_range(f"calls[{at}].sequence", call.sequence, len(rollout.sequences))
+        if call.parent is not None and not 0 <= call.parent < at:
+            yield Fault("E105", f"index calls[{at}].parent={call.parent} out of range")
+    yield from _out_of_range("calls[{}].head", [call.head for call in rollout.calls], len(rollout.heads))
+    yield from _out_of_range("calls[{}].sampling", [call.sampling for call in rollout.calls], len(rollout.samplings))
+    yield from _out_of_range("calls[{}].sequence", [call.sequence for call in rollout.calls], len(rollout.sequences))
     for at, sequence in enumerate(rollout.sequences):
-        yield from _out_of_range("head", sequence.head, len(rollout.heads), at)
-        yield from _out_of_range("leaf_call", sequence.leaf_call, calls, at)
-        for message in sequence.messages:
-            yield from _out_of_range("messages", message, len(rollout.messages), at)
-        for segment in sequence.segments:
-            yield from _out_of_range("segments.call", segment.call, calls, at)
+        yield from _out_of_range("head", [sequence.head], len(rollout.heads), at)
+        yield from _out_of_range("leaf_call", [sequence.leaf_call], calls, at)
+        yield from _out_of_range("messages", sequence.messages, len(rollout.messages), at)
+        yield from _out_of_range("segments.call", [segment.call for segment in sequence.segments], calls, at)
 
 
-def _out_of_range(name: str, index: int | None, length: int, sequence: int | None = None) -> Iterator[Fault]:
-    if index is not None and not 0 <= index < length:
-        yield Fault("E105", f"index {name}={index} out of range", sequence)
+def _out_of_range(
+    name: str, indices: Sequence[int | None], length: int, sequence: int | None = None
+) -> Iterator[Fault]:
+    known = [index for index in indices if index is not None]
+    if not known or (min(known) >= 0 and max(known) < length):
+        return
+    for at, index in enumerate(indices):
+        if index is not None and not 0 <= index < length:
+            yield Fault("E105", f"index {name.format(at)}={index} out of range", sequence)

@@ -12,6 +12,7 @@ from turnstile.trajectory.shapes import Float32Run, Rollout, Sequence, SequenceS
 from turnstile.trajectory.violation import Fault
 
 _FROM_A_CALL = frozenset({SegmentKind.SAMPLED.value, SegmentKind.REPLAYED.value})
+_SAMPLED = SegmentKind.SAMPLED.value
 _HIGHEST_LOGPROB = 1e-4
 _LOWEST_LOGPROB = -9000.0
 
@@ -33,7 +34,8 @@ def check_sequence(rollout: Rollout, at: int) -> Iterator[Fault]:
     """E203 to E209 and E301 to E305 for a sequence whose segments tile it."""
     sequence = rollout.sequences[at]
     for segment in sequence.segments:
-        yield from _check_segment(segment, at)
+        if _may_be_at_fault(segment):
+            yield from _check_segment(segment, at)
     yield from check_prompt_length(sequence, at)
     yield from _check_vocabulary(sequence, rollout.heads[sequence.head].vocab_size, at)
     yield from _check_pieces(rollout, sequence, at)
@@ -41,6 +43,15 @@ def check_sequence(rollout: Rollout, at: int) -> Iterator[Fault]:
     yield from _check_logprobs(sequence, at)
     yield from _check_weights(sequence, at)
     yield from _check_meaning(rollout, sequence, at)
+
+
+def _may_be_at_fault(segment: SequenceSegment) -> bool:
+    """A quick look at what most segments are: context, or trained, of one known version."""
+    if segment.kind == _SAMPLED:
+        is_usual = segment.call is not None and segment.trainable
+    else:
+        is_usual = segment.kind not in _FROM_A_CALL and not segment.trainable
+    return not is_usual or segment.policy_version_min != segment.policy_version_max
 
 
 def _check_segment(segment: SequenceSegment, at: int) -> Iterator[Fault]:
@@ -105,7 +116,7 @@ def _check_logprobs(sequence: Sequence, at: int) -> Iterator[Fault]:
         for index, value in enumerate(run.tolist()):
             if value is not None and not _LOWEST_LOGPROB < value <= _HIGHEST_LOGPROB:
                 yield Fault("E302", f"log-probability {value:.9g} at sampled token {index}", at, index)
-    for segment, before_S in sequence.sampled_segments():
+    for segment, before_S in sequence.sampled_segments() if run.unknown else ():
         end_S = before_S + segment.end - segment.start
         inside = run.unknown[bisect_left(run.unknown, before_S) : bisect_left(run.unknown, end_S)]
         if segment.trainable:

@@ -18,14 +18,13 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from turnstile.tokens import IdRun, LogprobRun, join
+from turnstile.trajectory.arrow_lists import Column, null_indices, numbers, values_of
 from turnstile.trajectory.format import Fields, json_text, parts_with_unknown, restore_unknown
 from turnstile.trajectory.packed import float_array, id_array
 from turnstile.trajectory.shapes import FORMAT, FORMAT_VERSION, Float32Run, FormatPart, Rollout, Sequence
 
-Column: TypeAlias = "pa.Array[Any]"
 Columns: TypeAlias = "dict[str, pa.DataType]"
 
 _TEXT = pa.string()
@@ -223,12 +222,12 @@ def _values(column: Column, name: str) -> list[object]:
         return [None if items is None else dict(items) for items in column.to_pylist()]
     if pa.types.is_list(kind):
         return _list_values(cast("pa.ListArray[Any]", column), name)
-    return list(column.to_pylist())
+    return values_of(column)
 
 
 def _times(column: Column) -> list[object]:
     # Arrow's own conversion looks the zone up in a database that a small machine may not have.
-    micros = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    micros = cast("list[int | None]", values_of(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())))
     return [None if micro is None else _EPOCH + timedelta(microseconds=micro) for micro in micros]
 
 
@@ -236,13 +235,14 @@ def _structs(column: Column) -> list[object]:
     names = [field.name for field in cast(pa.StructType, column.type)]
     children = [_values(child, name) for name, child in zip(names, cast(pa.StructArray, column).flatten(), strict=True)]
     rows = [dict(zip(names, row, strict=True)) for row in zip(*children, strict=True)]
-    if not column.null_count:
-        return list(rows)
-    return [row if there else None for row, there in zip(rows, column.is_valid().to_pylist(), strict=True)]
+    found: list[object] = list(rows)
+    for at in null_indices(column):
+        found[at] = None
+    return found
 
 
 def _list_values(column: pa.ListArray[Any], name: str) -> list[object]:
-    spans = list(pairwise(cast(list[int], column.offsets.to_pylist())))
+    spans = list(pairwise(numbers(column.offsets)))
     inner = column.values
     match name:
         case "token_ids":
@@ -258,9 +258,10 @@ def _list_values(column: pa.ListArray[Any], name: str) -> list[object]:
             found = [values[start - first : end - first] for start, end in spans]
             if name == "arrays":
                 found = [{cast(str, entry.pop("name")): entry for entry in cast(list[Fields], some)} for some in found]
-    if not column.null_count:
-        return list(found)
-    return [value if there else None for value, there in zip(found, column.is_valid().to_pylist(), strict=True)]
+    values: list[object] = list(found)
+    for at in null_indices(column):
+        values[at] = None
+    return values
 
 
 def _data(values: Column, kind: pa.DataType) -> memoryview:
@@ -278,7 +279,7 @@ def _id_runs(values: Column, spans: list[tuple[int, int]]) -> list[IdRun]:
 
 
 def _logprob_runs(values: Column, spans: list[tuple[int, int]]) -> list[LogprobRun]:
-    unknown = cast(list[int], pc.indices_nonzero(values.is_null()).to_pylist()) if values.null_count else []
+    unknown = null_indices(values)
     # What lies under a null is anything; a run's unknown entries are zero.
     data = _data(values.fill_null(0.0) if unknown else values, pa.float32())
     runs: list[LogprobRun] = []

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TypeAlias, cast
 
 import msgspec
@@ -161,6 +163,8 @@ def _json(value: object) -> bytes:
 
 def parts_with_unknown(part: FormatPart, path: tuple[str | int, ...] = ()) -> Iterator[tuple[Path, FormatPart]]:
     """Each piece of a rollout that holds fields this version does not know, with the way to it."""
+    if isinstance(part, Rollout) and not any(inner.unknown for inner in _all_parts(part)):
+        return
     if part.unknown:
         yield path, part
     for name in _PARTS.get(type(part), {}):
@@ -174,6 +178,16 @@ def parts_with_unknown(part: FormatPart, path: tuple[str | int, ...] = ()) -> It
                 inner = [((name, at), entry) for at, entry in enumerate(cast(Iterable[object], value or ()))]
         for step, entry in inner:
             yield from parts_with_unknown(cast(FormatPart, entry), path + step)
+
+
+def _all_parts(rollout: Rollout) -> Iterable[FormatPart]:
+    """Every piece of a rollout, in no order."""
+    calls, sequences = rollout.calls, rollout.sequences
+    single = (
+        (rollout, rollout.token_counts) if rollout.error is None else (rollout, rollout.token_counts, rollout.error)
+    )
+    inner = [(*sequence.segments, *sequence.media, *sequence.arrays.values()) for sequence in sequences]
+    return chain(single, rollout.heads, rollout.samplings, calls, [call.usage for call in calls], sequences, *inner)
 
 
 def restore_unknown(fields: Fields, kept: object) -> None:
@@ -193,7 +207,7 @@ def restore_unknown(fields: Fields, kept: object) -> None:
 
 def refuse_non_finite(rollout: Rollout) -> None:
     """Make sure that every number can be written. Raises: CallerError if one is NaN or infinite."""
-    for where in non_finite(rollout):
+    for where in (*non_finite(rollout), *_non_finite_runs(rollout)):
         raise CallerError(
             f"{where} of rollout {rollout.rollout_id} is not finite",
             "Leave an unknown number out (null); the format has no NaN and no infinity",
@@ -202,22 +216,43 @@ def refuse_non_finite(rollout: Rollout) -> None:
 
 
 def non_finite(rollout: Rollout) -> Iterator[str]:
-    """The names of the fields that hold a NaN or an infinity."""
-    yield from _bad_numbers("reward", rollout.reward)
-    yield from _bad_numbers("rewards", rollout.rewards)
-    yield from _bad_numbers("metrics", rollout.metrics)
-    yield from _bad_numbers("extra", rollout.extra)
-    for at, sampling in enumerate(rollout.samplings):
-        yield from _bad_numbers(f"samplings[{at}]", msgspec.structs.asdict(sampling))
+    """The names of the fields outside runs of numbers that hold a NaN or an infinity."""
+    settings = [msgspec.structs.astuple(sampling) for sampling in rollout.samplings]
+    if not _is_finite([rollout.reward, rollout.rewards, rollout.metrics, rollout.extra, settings]):
+        for name in ("reward", "rewards", "metrics", "extra"):
+            yield from _bad_numbers(name, getattr(rollout, name))
+        for at, sampling in enumerate(rollout.samplings):
+            yield from _bad_numbers(f"samplings[{at}]", msgspec.structs.asdict(sampling))
     for at, call in enumerate(rollout.calls):
-        yield from _bad_numbers(f"calls[{at}].logprobs_temperature", call.logprobs_temperature)
+        if call.logprobs_temperature is not None and not math.isfinite(call.logprobs_temperature):
+            yield f"calls[{at}].logprobs_temperature"
     for at, sequence in enumerate(rollout.sequences):
         yield from _bad_numbers(f"sequences[{at}].reward", sequence.reward)
-        yield from _bad_numbers(f"sequences[{at}].segments.weight", [part.weight for part in sequence.segments])
+        if not all(map(math.isfinite, [part.weight for part in sequence.segments])):
+            yield f"sequences[{at}].segments.weight"
+
+
+def _non_finite_runs(rollout: Rollout) -> Iterator[str]:
+    for at, sequence in enumerate(rollout.sequences):
         for name in ("logprobs", "token_weights", "advantages"):
             run: LogprobRun | Float32Run | None = getattr(sequence, name)
             if run is not None and not all_finite(run.packed):
                 yield f"sequences[{at}].{name}"
+
+
+def _is_finite(value: object) -> bool:
+    """Whether no number in a value is NaN or infinite."""
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, float):
+            if not math.isfinite(found):
+                return False
+        elif isinstance(found, dict):
+            waiting.extend(cast(Fields, found).values())
+        elif isinstance(found, list | tuple):
+            waiting.extend(cast(Iterable[object], found))
+    return True
 
 
 def _bad_numbers(where: str, value: object) -> Iterator[str]:
@@ -256,11 +291,26 @@ def _check_version(fields: Fields) -> None:
 def _set_aside(fields: Fields, kind: type[FormatPart]) -> None:
     """Move what this version does not know of `fields`, at every depth, into `unknown`."""
     known = _KNOWN[kind]
-    if not fields.keys() <= known:
+    if not known.issuperset(fields):
         fields["unknown"] = {name: fields.pop(name) for name in list(fields) if name not in known}
     for name, part in _PARTS.get(kind, {}).items():
-        for inner in _parts_in(fields.get(name), part):
-            _set_aside(inner, part)
+        value = fields.get(name)
+        if value and not _is_known(value, part):
+            for inner in _parts_in(value, part):
+                _set_aside(inner, part)
+
+
+def _is_known(value: object, part: type[FormatPart]) -> bool:
+    """Whether nothing in some parts is new; a quick look, as there may be thousands of segments."""
+    if part in _PARTS or part is ArrayEntry:
+        return False
+    known = _KNOWN[part]
+    try:
+        if isinstance(value, list):
+            return all(map(known.issuperset, cast(list[Fields], value)))
+        return known.issuperset(cast(Fields, value))
+    except TypeError:
+        return False
 
 
 def _parts_in(value: object, part: type[FormatPart]) -> list[Fields]:
@@ -295,12 +345,25 @@ def _restore(kind: type, value: object) -> object:
 
 def _run_of(kind: type, values: list[float | None]) -> object:
     if kind is IdRun:
-        return IdRun.of(cast(list[int], values))
+        return IdRun(_packed(values, "i"))
     if kind is Float32Run:
-        return Float32Run.of(cast(list[float], values))
-    if None in values or sys.byteorder == "big":
+        return Float32Run(_packed(values, "f"))
+    try:
+        return LogprobRun(_packed(values, "f"))
+    except TypeError:
         return LogprobRun.of(values)
-    return LogprobRun(array("f", cast(list[float], values)).tobytes())
+
+
+def _packed(values: list[float | None], code: str) -> bytes:
+    try:
+        # In half the time that an array takes.
+        return struct.pack(f"<{len(values)}{code}", *values)
+    except (struct.error, OverflowError):
+        # What no float32 can hold becomes an infinity, which validate names; what is no number is a TypeError.
+        wide = array(code, cast(list[float], values))
+        if sys.byteorder == "big":
+            wide.byteswap()
+        return wide.tobytes()
 
 
 def _plain(value: object) -> object:

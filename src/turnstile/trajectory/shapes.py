@@ -11,6 +11,8 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import cached_property
+from itertools import accumulate
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -31,6 +33,7 @@ HISTORIES = frozenset({"root", "spliced", "forked", "rerendered"})
 CALL_KINDS = frozenset({"agent", "auxiliary", "discarded"})
 FINISHES = frozenset({"stop", "length", "abort", "error"})
 LOGPROBS_MODES = frozenset({"raw", "temperature", "processed", "unknown", "none"})
+_SAMPLED = SegmentKind.SAMPLED.value
 SEGMENT_KINDS = frozenset(kind.value for kind in SegmentKind)
 
 
@@ -133,7 +136,8 @@ class CallInfo(FormatPart, frozen=True, kw_only=True):
     incomplete_reasons: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _snap(self, ("logprobs_temperature",))
+        if self.logprobs_temperature != 1.0:
+            _snap(self, ("logprobs_temperature",))
 
 
 class SequenceSegment(FormatPart, frozen=True, kw_only=True):
@@ -152,7 +156,9 @@ class SequenceSegment(FormatPart, frozen=True, kw_only=True):
     """Equal to min = exact; both None = unknown."""
 
     def __post_init__(self) -> None:
-        _snap(self, ("weight",))
+        # Nearly all weigh 1, and there may be many.
+        if self.weight != 1.0:
+            _snap(self, ("weight",))
 
 
 class MediaEntry(FormatPart, frozen=True, kw_only=True):
@@ -183,7 +189,7 @@ class ArrayEntry(FormatPart, frozen=True, kw_only=True):
     end: Count
 
 
-class Sequence(FormatPart, frozen=True, kw_only=True):
+class Sequence(FormatPart, frozen=True, kw_only=True, dict=True):
     """One training row: exactly the prompt and completion of `leaf_call`.
 
     Shapes: T tokens, S of them in `sampled` segments. `logprobs[k]` is the natural log of the probability of the
@@ -211,11 +217,13 @@ class Sequence(FormatPart, frozen=True, kw_only=True):
 
     def sampled_segments(self) -> Iterator[tuple[SequenceSegment, int]]:
         """Each sampled segment with the index of its first token among the sampled ones."""
-        before_S = 0
-        for segment in self.segments:
-            if segment.kind == SegmentKind.SAMPLED:
-                yield segment, before_S
-                before_S += segment.end - segment.start
+        return iter(self._sampled)
+
+    @cached_property
+    def _sampled(self) -> tuple[tuple[SequenceSegment, int], ...]:
+        sampled = [segment for segment in self.segments if segment.kind == _SAMPLED]
+        before_S = accumulate((segment.end - segment.start for segment in sampled), initial=0)
+        return tuple(zip(sampled, before_S, strict=False))
 
     def loss_mask_T(self) -> array[int]:
         """int8[T]: 1 for tokens that a loss may count, else 0."""
