@@ -242,8 +242,7 @@ class Prompt(msgspec.Struct, frozen=True):
     placeholder_id: int | None = None
     """The id that stands for an image; None if the model is shown none."""
     read_with: ToolChoice | None = None
-    """The engine's own parser is to read the answer, and this is what the client may take of the head's tools; None:
-    the answer is read by Turnstile."""
+    """The engine's own parser is to read the answer, by this choice of the head's tools; None: Turnstile reads it."""
 
     @property
     def ids_T(self) -> IdRun:
@@ -303,12 +302,8 @@ class Draw(msgspec.Struct, frozen=True):
     def is_unfiltered(self) -> bool:
         """Whether every sampled token came from softmax(logits / temperature) and nothing else."""
         return (
-            self.top_p == 1.0
-            and self.top_k == 0
-            and self.min_p == 0.0
-            and self.presence_penalty == 0.0
-            and self.frequency_penalty == 0.0
-            and self.repetition_penalty == 1.0
+            (self.top_p, self.top_k, self.min_p) == (1.0, 0, 0.0)
+            and (self.presence_penalty, self.frequency_penalty, self.repetition_penalty) == (0.0, 0.0, 1.0)
             and not self.logit_bias
             and isinstance(self.constraint, Free)
         )
