@@ -7,8 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from turnstile.trajectory.files import records, write
+from turnstile.errors import CallerError
+from turnstile.tokens import IdRun
+from turnstile.trajectory.files import read, records, write
 from turnstile.trajectory.format import decode_line
+from turnstile.trajectory.parquet import ROW_GROUP_BYTES, approximate_bytes
 
 
 @pytest.fixture
@@ -61,3 +64,34 @@ def test_a_column_of_a_newer_version_is_kept(tmp_path, rollout):
     pq.write_table(table.append_column("shiny", pa.array(["new"])), tmp_path / "b.parquet")
     (found,) = records(tmp_path / "b.parquet")
     assert found.unknown == {"shiny": "new"}
+
+
+def test_a_row_group_of_large_rollouts_is_bounded_in_bytes(tmp_path, rollout):
+    large = msgspec.structs.replace(rollout.sequences[0], token_ids=IdRun(bytes(ROW_GROUP_BYTES // 2)))
+    rollouts = [msgspec.structs.replace(rollout, rollout_id=f"ro-{at}", sequences=(large,)) for at in range(3)]
+    assert approximate_bytes(rollouts[0]) > ROW_GROUP_BYTES // 2
+    path = tmp_path / "a.parquet"
+    write(path, [*rollouts[:2], rollout, rollouts[2]])
+    with pq.ParquetFile(path) as file:
+        assert [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)] == [1, 2, 1]
+    assert [each.rollout_id for each in read(path)] == ["ro-0", "ro-1", "ro-0001", "ro-2"]
+
+
+def test_log_probabilities_are_stored_byte_by_byte_because_no_two_are_alike(tmp_path, rollout):
+    write(tmp_path / "a.parquet", [rollout])
+    with pq.ParquetFile(tmp_path / "a.parquet") as file:
+        group = file.metadata.row_group(0)
+        columns = [group.column(at) for at in range(group.num_columns)]
+    encodings = {column.path_in_schema: set(column.encodings) for column in columns}
+    assert "BYTE_STREAM_SPLIT" in encodings["sequences.list.element.logprobs.list.element"]
+    assert "RLE_DICTIONARY" in encodings["sequences.list.element.token_ids.list.element"]
+    assert {column.compression for column in columns} == {"ZSTD"}
+
+
+def test_a_parquet_file_of_another_major_version_is_refused_by_name(tmp_path, rollout):
+    write(tmp_path / "a.parquet", [rollout])
+    table = pq.read_table(tmp_path / "a.parquet")
+    newer = table.replace_schema_metadata({**table.schema.metadata, "turnstile.format_version": "2.0"})
+    pq.write_table(newer.drop_columns(["sequences"]), tmp_path / "b.parquet")
+    with pytest.raises(CallerError, match=r"version 2.0 not readable, needs a turnstile that reads format 2"):
+        list(read(tmp_path / "b.parquet"))

@@ -56,6 +56,7 @@ __all__ = [
     "SequenceSegment",
     "TokenCounts",
     "UsageInfo",
+    "check_version",
     "decode_line",
     "encode_line",
     "format_minor",
@@ -274,9 +275,14 @@ def _unreadable(code: str, problem: str) -> CallerError:
 
 
 def _check_version(fields: Fields) -> None:
-    name, version = fields.get("format"), fields.get("format_version")
+    name = fields.get("format")
     if name != FORMAT:
         raise _unreadable("E102", f"format {name!r} not readable, expected {FORMAT!r}")
+    check_version(fields.get("format_version"))
+
+
+def check_version(version: object) -> None:
+    """See that a format version is readable here. Raises: CallerError (E102) that names it if it is not."""
     found = _VERSION.fullmatch(version) if isinstance(version, str) else None
     if found is None:
         raise _unreadable("E102", f"version {version!r} not readable, expected 1.MINOR")
