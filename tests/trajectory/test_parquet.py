@@ -91,7 +91,7 @@ def test_log_probabilities_are_stored_byte_by_byte_because_no_two_are_alike(tmp_
 def test_a_parquet_file_of_another_major_version_is_refused_by_name(tmp_path, rollout):
     write(tmp_path / "a.parquet", [rollout])
     table = pq.read_table(tmp_path / "a.parquet")
-    newer = table.replace_schema_metadata({**table.schema.metadata, "turnstile.format_version": "2.0"})
+    newer = table.replace_schema_metadata(table.schema.metadata | {b"turnstile.format_version": b"2.0"})
     pq.write_table(newer.drop_columns(["sequences"]), tmp_path / "b.parquet")
     with pytest.raises(CallerError, match=r"version 2.0 not readable, needs a turnstile that reads format 2"):
         list(read(tmp_path / "b.parquet"))
