@@ -125,7 +125,9 @@ class MessagesAgent:
     def turn(self, tools: bool = True, limit: int = LIMIT) -> Said:
         began = time.monotonic()
         arrivals: list[float] = []
-        asked: dict[str, Any] = {"model": "tiny", "max_tokens": limit, "messages": self._history, "temperature": 0.0}
+        # The SDK has no temperature any more.
+        sampling = {"extra_body": {"temperature": 0.0}}
+        asked: dict[str, Any] = {"model": "tiny", "max_tokens": limit, "messages": self._history, **sampling}
         with self._client.messages.stream(**asked, **({"tools": self._tools} if tools else {})) as stream:
             for event in stream:
                 arrivals += [time.monotonic() - began] if event.type == "content_block_delta" else []
@@ -168,7 +170,8 @@ class ResponsesAgent:
         ) as stream:
             for event in stream:
                 arrivals += [time.monotonic() - began] if event.type.endswith(".delta") else []
-            final = stream.get_final_response()
+                if event.type in ("response.completed", "response.incomplete"):
+                    final = event.response
         self._history += final.output
         calls = [item for item in final.output if item.type == "function_call"]
         self._calls = [call.call_id for call in calls]
@@ -195,8 +198,9 @@ class GeminiAgent:
         self._history.append(types.UserContent(text))
 
     def results(self, texts: list[str]) -> None:
+        # A response is an object here; the model knows results as text and as objects like this one.
         parts = [
-            types.Part(function_response=types.FunctionResponse(id=call_id, name=name, response={"result": text}))
+            types.Part(function_response=types.FunctionResponse(id=call_id, name=name, response=_as_object(text)))
             for (call_id, name), text in zip(self._calls, texts, strict=True)
         ]
         self._history.append(types.Content(role="user", parts=parts))
@@ -218,6 +222,11 @@ class GeminiAgent:
         text = "".join(part.text for part in parts if part.text and not part.thought)
         cities = tuple(str((call.args or {})["city"]) for call in calls)
         return Said(text, cities, tuple(arrivals), time.monotonic() - began)
+
+
+def _as_object(text: str) -> dict[str, Any]:
+    city, _, weather = text.partition(": ")
+    return {city: weather.partition(",")[0]}
 
 
 AGENTS: dict[str, Any] = {each.name: each for each in (ChatAgent, MessagesAgent, ResponsesAgent, GeminiAgent)}
