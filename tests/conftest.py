@@ -110,6 +110,12 @@ def fakes() -> Any:
 
 
 @pytest.fixture(scope="session")
+def load_fake() -> Callable[[str], Any]:
+    """The module of any fake, by its file's name."""
+    return by_path
+
+
+@pytest.fixture(scope="session")
 def wires() -> Any:
     """The module with the agent's and the runner's side of a server over the fake."""
     return by_path("wired")

@@ -7,10 +7,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from openai import OpenAI
+
+import turnstile
+from turnstile.trajectory.files import write
+from turnstile.trajectory.format import Rollout
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -58,6 +64,36 @@ def inside() -> Inside:
         return json.loads(done.stdout.splitlines()[-1])
 
     return run
+
+
+@pytest.fixture(scope="session")
+def trainer_environment() -> Callable[[str], tuple[Path, dict[str, str]]]:
+    """Interpreter and variables for a program in the environment of a trainer, by name; skips where it is not there."""
+    return lambda trainer: (python_of(trainer), environment_of(trainer))
+
+
+@pytest.fixture(scope="session")
+def embedded_rollouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two rollouts of two turns of the embedded engine, one of them below temperature 1, as a file."""
+    folder = tmp_path_factory.mktemp("embedded")
+    with turnstile.serve(engine="embedded", store=folder / "store") as client:
+        rollouts = [_talked(client, temperature) for temperature in (1.0, 0.7)]
+    path = folder / "rollouts.jsonl"
+    write(path, rollouts)
+    return path
+
+
+def _talked(client: turnstile.Client, temperature: float) -> Rollout:
+    messages = [{"role": "user", "content": "Tell me about the sea."}]
+    with client.rollout() as rollout, OpenAI(base_url=rollout.openai_base_url, api_key=rollout.agent_key) as agent:
+        for follow in ("And about ships?", ""):
+            said = agent.chat.completions.create(
+                model="smollm2-135m", messages=messages, max_tokens=48, temperature=temperature, seed=5
+            )
+            messages += [{"role": "assistant", "content": said.choices[0].message.content}]
+            messages += [{"role": "user", "content": follow}]
+        rollout.finish(reward=1.0)
+        return rollout.trajectory()
 
 
 def python_of(trainer: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ pytestmark = pytest.mark.timeout(400)
 LIMIT_S = 380.0
 
 PROGRAMS = Path(__file__).parent / "programs"
+ROOT = Path(__file__).parent.parent.parent
 GOLDEN = Path(__file__).parent.parent / "trajectory" / "converters" / "golden"
 
 
@@ -119,3 +121,32 @@ def test_verls_agent_loop_makes_its_batch_of_the_outputs(inside: Any, rows: list
         assert batch["rm_scores"][at] == reward
         assert said["as_dict"][at]["rollout_log_probs"] == row["logprobs"][cut:]
     assert said["versions"] == [[7, 7, 7, 7], [7, 7, 7, 8]]
+
+
+def _block(page: str) -> str:
+    text = (ROOT / "docs" / "train" / page).read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0]
+
+
+@pytest.mark.parametrize(
+    ("environment", "page", "count", "kind"),
+    [
+        ("trl", "trl.md", 1, "list"),
+        ("trl", "trl-async.md", 4, "RolloutSample"),
+        ("trl", "verifiers.md", 2, "Trace[TaskData, State, dict]"),
+        ("trl", "tinker.md", 4, "Datum"),
+        ("trl", "atropos.md", 1, "ScoredData"),
+        ("trl", "areal.md", 4, "dict"),
+        ("trl", "nemo-rl.md", 4, "dict"),
+        ("trl", "nemo-gym.md", 4, "dict"),
+        ("trl", "openrlhf.md", 4, "dict"),
+        ("verl", "verl.md", 2, "list"),
+    ],
+)
+def test_the_lines_of_a_page_do_what_it_says(inside: Any, environment: str, page: str, count: int, kind: str) -> None:
+    """AReaL, NeMo and OpenRLHF are given what their own code takes: dicts of tensors and of lists."""
+    block = _block(page).replace('prompts = ["g"]', 'prompts = ["g-17"]')
+    said = inside(
+        environment, PROGRAMS / "run_page.py", {"rollouts": golden("rollouts"), "block": block}, limit_s=LIMIT_S
+    )
+    assert said == {"count": count, "kind": kind}

@@ -9,12 +9,14 @@ from typing import Annotated
 import typer
 
 from turnstile import __version__
+from turnstile.cli.audit import audit
 from turnstile.cli.certify import certify
 from turnstile.cli.demo import demo
 from turnstile.cli.drift import drift
 from turnstile.cli.export import export
 from turnstile.cli.replay import replay
 from turnstile.cli.serve import serve
+from turnstile.cli.store import store
 from turnstile.cli.validate import validate
 from turnstile.errors import CallerError, TurnstileError
 
@@ -46,8 +48,9 @@ def program(
     """Records the exact tokens an agent's model saw and sampled, and keeps them exact in every later turn."""
 
 
-for command in (serve, demo, certify, export, validate, drift, replay):
+for command in (serve, demo, certify, export, validate, audit, drift, replay):
     app.command()(command)
+app.add_typer(store)
 
 
 def main() -> None:
