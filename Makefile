@@ -8,7 +8,7 @@ SDK_TESTS := $(wildcard tests/e2e/test_*_sdk.py tests/e2e/test_*_scripted.py) te
 	$(wildcard tests/protocols/test_*_encode.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sdks harnesses trainers bridge-table check fix bench bench-peers chaos clean
+.PHONY: help demo test sdks harnesses engines trainers bridge-table check fix bench bench-peers chaos clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -36,6 +36,10 @@ sdks: ## tests of the official SDKs with their newest versions, in an environmen
 harnesses: $(STAMP) ## real agent harnesses end to end, also with a failing engine (installs them once: 3.2 GB)
 	$(BIN)/python tests/harnesses/install.py
 	$(BIN)/python tests/harnesses/run.py --faults
+
+engines: $(STAMP) ## real vLLM (CPU) and llama.cpp with one tiny model, compared to the last id (installs once: 4 GB)
+	$(BIN)/python tests/engines_real/install.py
+	TURNSTILE_ENGINES=real $(BIN)/python -m pytest --durations 10 tests/engines_contract tests/engines_real
 
 trainers: $(STAMP) ## what real trainers make of our trajectories, each in an environment of its own (makes them once: 5 GB)
 	$(BIN)/python tests/trainers/install.py

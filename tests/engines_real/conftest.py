@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -39,12 +43,32 @@ class Said(msgspec.Struct, frozen=True):
     took_s: float
 
 
-class ChatAgent:
+class Agent:
+    """What agents of all dialects have in common."""
+
+    def __init__(self) -> None:
+        self.arrivals_s: list[float] = []
+        """Of the answer that is coming, or came last."""
+        self._began = 0.0
+
+    def _begin(self) -> None:
+        self._began = time.monotonic()
+        self.arrivals_s = []
+
+    def _arrived(self) -> None:
+        self.arrivals_s.append(time.monotonic() - self._began)
+
+    def _said(self, text: str, cities: tuple[str, ...]) -> Said:
+        return Said(text, cities, tuple(self.arrivals_s), time.monotonic() - self._began)
+
+
+class ChatAgent(Agent):
     """The OpenAI SDK's chat completions."""
 
     name = "chat"
 
     def __init__(self, handle: RolloutHandle, stack: ExitStack, retries: int = 0) -> None:
+        super().__init__()
         self._client = stack.enter_context(
             OpenAI(base_url=handle.openai_base_url, api_key=handle.agent_key, max_retries=retries, timeout=PATIENCE_S)
         )
@@ -61,8 +85,7 @@ class ChatAgent:
             self._history.append({"role": "tool", "tool_call_id": call_id, "content": text})
 
     def turn(self, tools: bool = True, limit: int = LIMIT) -> Said:
-        began = time.monotonic()
-        arrivals: list[float] = []
+        self._begin()
         message: dict[str, Any] = {"role": "assistant", "content": "", "reasoning_content": "", "tool_calls": []}
         stream = self._client.chat.completions.create(
             model="tiny",
@@ -74,11 +97,12 @@ class ChatAgent:
         )
         for chunk in stream:
             for choice in chunk.choices:
-                arrivals += [time.monotonic() - began] if _gain(message, choice.delta.model_dump()) else []
+                if _gain(message, choice.delta.model_dump()):
+                    self._arrived()
         self._history.append({name: value for name, value in message.items() if value})
         self._calls = [call["id"] for call in message["tool_calls"]]
         cities = [json.loads(call["function"]["arguments"])["city"] for call in message["tool_calls"]]
-        return Said(message["content"], tuple(cities), tuple(arrivals), time.monotonic() - began)
+        return self._said(message["content"], tuple(cities))
 
 
 def _gain(message: dict[str, Any], delta: dict[str, Any]) -> bool:
@@ -95,12 +119,13 @@ def _gain(message: dict[str, Any], delta: dict[str, Any]) -> bool:
     return gained
 
 
-class MessagesAgent:
+class MessagesAgent(Agent):
     """The Anthropic SDK's messages."""
 
     name = "messages"
 
     def __init__(self, handle: RolloutHandle, stack: ExitStack, retries: int = 0) -> None:
+        super().__init__()
         self._client = stack.enter_context(
             Anthropic(
                 base_url=handle.anthropic_base_url, api_key=handle.agent_key, max_retries=retries, timeout=PATIENCE_S
@@ -123,29 +148,34 @@ class MessagesAgent:
         self._history.append({"role": "user", "content": blocks})
 
     def turn(self, tools: bool = True, limit: int = LIMIT) -> Said:
-        began = time.monotonic()
-        arrivals: list[float] = []
+        self._begin()
         # The SDK has no temperature any more.
         sampling = {"extra_body": {"temperature": 0.0}}
         asked: dict[str, Any] = {"model": "tiny", "max_tokens": limit, "messages": self._history, **sampling}
         with self._client.messages.stream(**asked, **({"tools": self._tools} if tools else {})) as stream:
             for event in stream:
-                arrivals += [time.monotonic() - began] if event.type == "content_block_delta" else []
+                if event.type == "content_block_delta":
+                    self._arrived()
             final = stream.get_final_message()
         self._history.append(final.to_param())
         uses = [block for block in final.content if block.type == "tool_use"]
         self._calls = [use.id for use in uses]
         text = "".join(block.text for block in final.content if block.type == "text")
         cities = tuple(str(use.input["city"]) for use in uses)
-        return Said(text, cities, tuple(arrivals), time.monotonic() - began)
+        return self._said(text, cities)
 
 
-class ResponsesAgent:
+class ResponseFailed(Exception):
+    """The stream ended with `response.failed`, for which the SDK has no exception."""
+
+
+class ResponsesAgent(Agent):
     """The OpenAI SDK's responses."""
 
     name = "responses"
 
     def __init__(self, handle: RolloutHandle, stack: ExitStack, retries: int = 0) -> None:
+        super().__init__()
         self._client = stack.enter_context(
             OpenAI(base_url=handle.openai_base_url, api_key=handle.agent_key, max_retries=retries, timeout=PATIENCE_S)
         )
@@ -162,29 +192,32 @@ class ResponsesAgent:
             self._history.append({"type": "function_call_output", "call_id": call_id, "output": text})
 
     def turn(self, tools: bool = True, limit: int = LIMIT) -> Said:
-        began = time.monotonic()
-        arrivals: list[float] = []
+        self._begin()
         asked: dict[str, Any] = {"model": "tiny", "input": self._history, "max_output_tokens": limit}
         with self._client.responses.stream(
             **asked, temperature=0.0, **({"tools": self._tools} if tools else {})
         ) as stream:
             for event in stream:
-                arrivals += [time.monotonic() - began] if event.type.endswith(".delta") else []
-                if event.type in ("response.completed", "response.incomplete"):
+                if event.type.endswith(".delta"):
+                    self._arrived()
+                elif event.type in ("response.completed", "response.incomplete"):
                     final = event.response
+                elif event.type == "response.failed":
+                    raise ResponseFailed(event.response.error and event.response.error.message)
         self._history += final.output
         calls = [item for item in final.output if item.type == "function_call"]
         self._calls = [call.call_id for call in calls]
         cities = tuple(json.loads(call.arguments)["city"] for call in calls)
-        return Said(final.output_text, cities, tuple(arrivals), time.monotonic() - began)
+        return self._said(final.output_text, cities)
 
 
-class GeminiAgent:
+class GeminiAgent(Agent):
     """Google's SDK."""
 
     name = "gemini"
 
     def __init__(self, handle: RolloutHandle, stack: ExitStack, retries: int = 0) -> None:
+        super().__init__()
         again = types.HttpRetryOptions(attempts=retries + 1)
         options = types.HttpOptions(base_url=handle.base_url, retry_options=again, timeout=int(PATIENCE_S * 1000))
         self._client = genai.Client(api_key=handle.agent_key, http_options=options)
@@ -206,22 +239,22 @@ class GeminiAgent:
         self._history.append(types.Content(role="user", parts=parts))
 
     def turn(self, tools: bool = True, limit: int = LIMIT) -> Said:
-        began = time.monotonic()
-        arrivals: list[float] = []
+        self._begin()
         parts: list[types.Part] = []
         config: dict[str, Any] = {"temperature": 0.0, "max_output_tokens": limit}
         config |= {"tools": self._tools, "automatic_function_calling": {"disable": True}} if tools else {}
         for chunk in self._client.models.generate_content_stream(model="tiny", contents=self._history, config=config):  # type: ignore[arg-type]
             for candidate in chunk.candidates or []:
                 found = (candidate.content and candidate.content.parts) or []
-                arrivals += [time.monotonic() - began] if found else []
+                if found:
+                    self._arrived()
                 parts += found
         self._history.append(types.Content(role="model", parts=parts))
         calls = [part.function_call for part in parts if part.function_call]
         self._calls = [(call.id, call.name) for call in calls]
         text = "".join(part.text for part in parts if part.text and not part.thought)
         cities = tuple(str((call.args or {})["city"]) for call in calls)
-        return Said(text, cities, tuple(arrivals), time.monotonic() - began)
+        return self._said(text, cities)
 
 
 def _as_object(text: str) -> dict[str, Any]:
@@ -265,3 +298,77 @@ def agent_of() -> Callable[..., Any]:
             yield AGENTS[dialect](handle, stack), handle
 
     return agent_of
+
+
+@pytest.fixture(scope="session")
+def real_agents() -> dict[str, Any]:
+    """The agents by dialect, and what one raises where its SDK raises nothing."""
+    return {**AGENTS, "failed": ResponseFailed}
+
+
+@pytest.fixture(scope="session")
+def killable_vllm(real_engines: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A vLLM that may be killed, and is started again."""
+    with ExitStack() as stack:
+        if os.environ.get("TURNSTILE_VLLM"):
+            server = real_engines.Vllm()
+            stack.callback(server.kill)
+        else:
+            server = request.getfixturevalue("real_vllm")
+        yield server
+
+
+class Tap:
+    """Stands between Turnstile and an engine, passes bytes on as they come, and remembers the engine's."""
+
+    def __init__(self, url: str) -> None:
+        target = urlsplit(url)
+        self._target = (target.hostname or "", target.port or 0)
+        self.heard = bytearray()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                engine = socket.create_connection(self._target)
+                for source, sink, heard in ((client, engine, bytearray()), (engine, client, self.heard)):
+                    threading.Thread(target=self._pump, args=(source, sink, heard), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, heard: bytearray) -> None:
+        with source, suppress(OSError):
+            while data := source.recv(1 << 16):
+                heard += data
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def tap() -> Iterator[Callable[[str], Tap]]:
+    """Puts a tap before an engine's address."""
+    with ExitStack() as stack:
+
+        def tap(url: str) -> Tap:
+            found = Tap(url)
+            stack.callback(found.close)
+            return found
+
+        yield tap
+
+
+@pytest.fixture
+def start_turnstile(tiny_folder: Path, tmp_path: Path) -> Iterator[Callable[..., tuple[Client, Path]]]:
+    """Starts a Turnstile of its own over an address; the client, and where the store is."""
+    with ExitStack() as stack:
+
+        def start(url: str, **changes: Any) -> tuple[Client, Path]:
+            settings = Settings(engine=url, model="tiny", tokenizer=tiny_folder, store=tmp_path / "store", port=0)
+            settings = msgspec.structs.replace(settings, **changes)
+            return stack.enter_context(serving(settings, say_nothing)), settings.store
+
+        yield start
