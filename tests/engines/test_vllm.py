@@ -327,6 +327,13 @@ async def test_another_key_is_asked_for_by_name(vllm_fake):
     await (await connect(vllm_fake.url, EngineKind.VLLM, "secret")).close()
 
 
+async def test_a_server_that_hangs_is_not_waited_for_for_ever(vllm_fake, vllm_fakes, monkeypatch):
+    monkeypatch.setattr("turnstile.engines.vllm.START_LIMIT_S", 0.2)
+    vllm_fake.faults.append(vllm_fakes.Fault.HANG)
+    with pytest.raises(EngineError, match="did not answer a few small requests"):
+        await VllmServer.open(vllm_fake.url)
+
+
 async def test_another_server_is_not_taken_for_vllm(fake):
     with pytest.raises(EngineError):
         await connect(fake.url, EngineKind.VLLM)

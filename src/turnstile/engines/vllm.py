@@ -7,8 +7,9 @@ through generate, and its ids are read by derender. Prompts with images go throu
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from http.client import UNAUTHORIZED
+from http.client import METHOD_NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED
 
 import msgspec
 
@@ -31,6 +32,8 @@ from turnstile.errors import EngineError, TurnstileError
 from turnstile.generation import Draw, Emit, Generation, Prompt
 from turnstile.tokens import IdRun, Vocabulary
 
+START_LIMIT_S = 300.0
+"""The first answers after a start may wait for kernels to be compiled."""
 _DONE = b"[DONE]"
 
 
@@ -56,6 +59,16 @@ async def is_vllm(wire: Wire) -> bool:
     return any(each.owned_by == OWNER for each in models.data)
 
 
+async def _found(wire: Wire) -> Found:
+    answer = await wire.get("/v1/models")
+    if answer.status in (NOT_FOUND, METHOD_NOT_ALLOWED):
+        raise not_served(wire.base_url, "no /v1/models", "vLLM")
+    models = read(answer, Models)
+    if not models.data:
+        raise not_served(wire.base_url, "/v1/models is empty", "vLLM")
+    return await probe(wire, models)
+
+
 class VllmServer:
     """A vLLM server that answers, and what was seen of it. `speaking` makes it an engine."""
 
@@ -73,17 +86,19 @@ class VllmServer:
         """
         wire = Wire.open(url, api_key)
         try:
-            answer = await wire.get("/v1/models")
-            if is_closed(answer) and answer.status != 403:
-                raise not_served(wire.base_url, "no /v1/models", "vLLM")
-            models = read(answer, Models)
-            if not models.data:
-                raise not_served(wire.base_url, "/v1/models is empty", "vLLM")
-            found = await probe(wire, models)
+            async with asyncio.timeout(START_LIMIT_S):
+                return cls(wire, await _found(wire))
+        except TimeoutError as late:
+            await wire.close()
+            raise EngineError(
+                f"vLLM at {wire.base_url} did not answer a few small requests within {START_LIMIT_S:.0f} s",
+                "Look into the engine's own log",
+                code="engine_unreachable",
+                status=503,
+            ) from late
         except TurnstileError:
             await wire.close()
             raise
-        return cls(wire, found)
 
     @property
     def capabilities(self) -> Capabilities:
