@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from turnstile.conversation import Media, TokenLogprob, ToolCallDelta, ToolMode, Usage
+from turnstile.conversation import Media, Message, Role, Text, TokenLogprob, ToolCallDelta, ToolMode, Usage
 from turnstile.engines import EngineKind, VllmServer, connect
 from turnstile.errors import CallerError, EchoMismatch, EngineError
 from turnstile.expansion import ExpandedIds, ImageRange
@@ -312,6 +312,9 @@ async def test_the_kind_is_found_out_at_start(vllm_fake):
     assert isinstance(engine, VllmServer)
     assert (engine.model_path, engine.capabilities.models) == ("org/fake", ("fake",))
     assert (await engine.tokenize("ab")).tolist() == [99, 100]
+    assert (await engine.chat_ids((Message(Role.USER, (Text("Hi"),)),))).tolist() == [0]
+    vllm_fake.placeholder_id = None
+    assert await engine.chat_ids((Message(Role.USER, (Text("Hi"),)),)) is None
     assert await engine.health() == ""
     engine.wire.move_to("http://127.0.0.1:9")
     assert "No engine answers" in await engine.health()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from turnstile.conversation import Message, Role
 from turnstile.errors import CallerError
 from turnstile.server.parity import check_parity
 from turnstile.templates.facts import serve
@@ -45,6 +46,32 @@ async def test_another_models_tokenizer_is_refused(served: Any, family_files: An
     other = serve(family_files("llama3.1"), model="m").tokenizer
     with pytest.raises(CallerError, match="Give the folder of the very model"):
         await check_parity(Reading(other.encode), served, NOW)
+
+
+class Chatting(Reading):
+    """An engine that has a chat template of its own too."""
+
+    def __init__(self, rule: Callable[[str], IdRun | None], prompt_T: IdRun | None) -> None:
+        super().__init__(rule)
+        self._prompt_T = prompt_T
+
+    async def chat_ids(self, messages: tuple[Message, ...]) -> IdRun | None:
+        assert [message.role for message in messages] == [Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.USER]
+        return self._prompt_T
+
+
+async def test_case_a2_an_engine_whose_chat_route_makes_another_prompt_is_told_of_with_its_place(served: Any) -> None:
+    told: list[str] = []
+
+    def remembered(text: str) -> IdRun:
+        told.append(text)
+        return served.tokenizer.encode(text)
+
+    assert await check_parity(Chatting(remembered, None), served, NOW) == ""
+    ours_T = served.tokenizer.encode(told[0])
+    assert await check_parity(Chatting(remembered, ours_T), served, NOW) == ""
+    notice = await check_parity(Chatting(remembered, IdRun.of([151643]) + ours_T), served, NOW)
+    assert "at index 0 it has [151643, 151644, 8948, 198], we have [151644, 8948, 198, 3430]" in notice
 
 
 async def test_an_engine_that_cannot_be_asked_is_told_to_the_operator(served: Any) -> None:

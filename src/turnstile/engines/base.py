@@ -6,7 +6,9 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from turnstile.conversation import Message
 from turnstile.generation import Draw, Emit, Generation, Prompt
+from turnstile.tokens import IdRun
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -84,6 +86,18 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Let go of connections and child processes."""
+        ...
+
+
+@runtime_checkable
+class ChatRenderer(Protocol):
+    """An engine that says which ids its own chat route would make of a conversation."""
+
+    async def chat_ids(self, messages: tuple[Message, ...]) -> IdRun | None:
+        """The prompt of an answer to messages of text, by its own template; None if it cannot say.
+
+        Raises: EngineError.
+        """
         ...
 
 

@@ -13,6 +13,7 @@ from http.client import METHOD_NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED
 
 import msgspec
 
+from turnstile.conversation import Message
 from turnstile.engines.address import not_served
 from turnstile.engines.base import Capabilities
 from turnstile.engines.llamacpp import random_seed
@@ -127,6 +128,13 @@ class VllmServer:
         body = msgspec.json.encode({"model": self.found.entry.id, "prompt": text, "add_special_tokens": False})
         answer = await self.wire.post("/tokenize", body)
         return None if is_closed(answer) else IdRun.of(read(answer, Tokenized).tokens)
+
+    async def chat_ids(self, messages: tuple[Message, ...]) -> IdRun | None:
+        """Which ids the server's own chat route would make of messages of text; None if it cannot say."""
+        told = [{"role": message.role.value, "content": message.text} for message in messages]
+        body = msgspec.json.encode({"model": self.found.entry.id, "messages": told})
+        answer = await self.wire.post("/tokenize", body)
+        return IdRun.of(read(answer, Tokenized).tokens) if answer.status == 200 else None
 
     async def health(self) -> str:
         """Empty if it is ready, else what is wrong, as a sentence."""

@@ -6,10 +6,11 @@ from datetime import datetime
 
 from turnstile.conversation import Message, Role, Text
 from turnstile.engines import EngineServer
+from turnstile.engines.base import ChatRenderer
 from turnstile.errors import CallerError
 from turnstile.templates.render import GenerationPrompt, TemplateFailed
 from turnstile.templates.served import Scene, Served, leading_system, render
-from turnstile.tokens import first_difference
+from turnstile.tokens import IdRun, first_difference
 
 _SAMPLE = "Read `src/main.py`:\n\n\tdef area(r):\n    return 3.14159 * r**2  # m²\n日本語, naïve, 🙂 1234567"
 _TALKS = (
@@ -26,17 +27,17 @@ _TALKS = (
 async def check_parity(engine: EngineServer, served: Served, now: datetime) -> str:
     """Compare how the engine and we turn one rendered conversation into ids.
 
-    Returns: empty if they agree, else a notice that the engine cannot be asked.
+    Returns: empty if they agree, else a notice: the engine cannot be asked, or its own chat route makes another prompt.
     Raises: CallerError `tokenizer_parity` if they differ: every id that we would send means something else to it.
     """
-    text = _rendered(served, now)
+    text, talk = _rendered(served, now)
     theirs_T = await engine.tokenize(text)
     if theirs_T is None:
         return "The engine cannot be asked how it tokenizes: that --tokenizer is its own was not checked"
     ours_T = served.tokenizer.encode(text)
     at = first_difference(ours_T, theirs_T)
     if at is None:
-        return ""
+        return await _chat_notice(engine, talk, ours_T)
     ours, theirs = (run.slice(at, min(len(run), at + 4)).tolist() for run in (ours_T, theirs_T))
     raise CallerError(
         f"The engine tokenizes otherwise than --tokenizer: at index {at} it has {theirs}, we have {ours}",
@@ -45,10 +46,24 @@ async def check_parity(engine: EngineServer, served: Served, now: datetime) -> s
     )
 
 
-def _rendered(served: Served, now: datetime) -> str:
+async def _chat_notice(engine: EngineServer, talk: tuple[Message, ...], ours_T: IdRun) -> str:
+    """What to tell where the engine's own chat route would run another prompt: a second BOS, or another template."""
+    theirs_T = await engine.chat_ids(talk) if talk and isinstance(engine, ChatRenderer) else None
+    at = None if theirs_T is None else first_difference(ours_T, theirs_T)
+    if at is None or theirs_T is None:
+        return ""
+    ours, theirs = (run.slice(at, min(len(run), at + 4)).tolist() for run in (ours_T, theirs_T))
+    return (
+        f"The engine's own chat route makes another prompt of a conversation than the template here: at index {at} it "
+        f"has {theirs}, we have {ours}. Ours is what is run; give its template with --template if that is not meant"
+    )
+
+
+def _rendered(served: Served, now: datetime) -> tuple[str, tuple[Message, ...]]:
+    """A conversation as text, and its messages; a mere text, where the template can render none."""
     for talk in _TALKS:
         try:
-            return render(served, Scene(leading_system(talk), (), "{}", now), talk, GenerationPrompt.ADD)
+            return render(served, Scene(leading_system(talk), (), "{}", now), talk, GenerationPrompt.ADD), talk
         except TemplateFailed:
             continue
-    return _SAMPLE
+    return _SAMPLE, ()
