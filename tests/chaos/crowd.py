@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+import httpx
 import openai
 
 _NONCE_LETTERS = "abcdefghjkmnpqrstuvwxyz"
@@ -39,6 +40,7 @@ class Crowd:
     finished: set[str] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
     latencies_s: list[float] = field(default_factory=list)
+    _http: openai.DefaultAsyncHttpxClient | None = None
 
     def nonce(self, rollout_id: str) -> str:
         """What only this rollout's messages hold."""
@@ -54,6 +56,14 @@ class Crowd:
             messages.append({"role": "assistant", "content": answer.text})
         await self._finish(rollout_id)
 
+    def _client(self, rollout_id: str) -> openai.AsyncOpenAI:
+        # One pool for all: a pool of its own would cost each agent more than its calls do.
+        self._http = self._http or openai.DefaultAsyncHttpxClient(
+            verify=False, limits=httpx.Limits(max_connections=None)
+        )
+        url = f"{self.where()}/r/{rollout_id}/v1"
+        return openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=1, timeout=30.0, http_client=self._http)
+
     async def _ask(self, rollout_id: str, messages: list[dict[str, Any]], turn: int) -> Seen:
         draw = random.Random(f"{self.seed}:{rollout_id}:{turn}")
         streams = draw.random() < 0.5
@@ -61,18 +71,14 @@ class Crowd:
         deadline = loop.time() + self.patience_s
         while loop.time() < deadline:
             began = loop.time()
-            # A client of its own each time: the server may be another one by now.
-            async with openai.AsyncOpenAI(
-                base_url=f"{self.where()}/r/{rollout_id}/v1", api_key="none", max_retries=1, timeout=30.0
-            ) as client:
-                try:
-                    text, headers = await _answer(client, messages, streams)
-                except (openai.APIConnectionError, openai.InternalServerError, openai.APIError) as broken:
-                    if isinstance(broken, openai.BadRequestError | openai.NotFoundError | openai.ConflictError):
-                        raise
-                    self.asked_again += 1
-                    await asyncio.sleep(0.05)
-                    continue
+            try:
+                text, headers = await _answer(self._client(rollout_id), messages, streams)
+            except (openai.BadRequestError, openai.NotFoundError, openai.ConflictError):
+                raise
+            except openai.APIError:
+                self.asked_again += 1
+                await asyncio.sleep(0.05)
+                continue
             self.latencies_s.append(loop.time() - began)
             seen = Seen(rollout_id, turn, headers["x-turnstile-call"], headers["x-turnstile-history"], text)
             self.seen.append(seen)
