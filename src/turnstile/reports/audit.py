@@ -97,6 +97,7 @@ def choose(path: Path, *, served: str | None = None, sample: int | None = None) 
         raise CallerError(
             f"{path} has sequences of several models: {', '.join(sorted(names))}",
             "Name the one that is given, as it was served: --served NAME",
+            code="model_ambiguous",
         )
     if sample is None:
         return Chosen(found, tokens)
