@@ -159,3 +159,11 @@ async def test_the_engines_pieces_are_the_tokenizers_bytes(real_engine, smollm_t
     for one in answer["completion_probabilities"][0]["top_logprobs"]:
         hidden = smollm_tokenizer.is_special(one["id"])
         assert bytes(one["bytes"]) == (b"" if hidden else smollm_tokenizer.token_bytes(one["id"]))
+
+
+async def test_how_much_of_a_prompt_was_in_the_engines_cache_is_told(real_engine, smollm_tokenizer, ask):
+    ids = smollm_tokenizer.encode(QUESTION).tolist()
+    first = await ask(real_engine, ids, Draw(max_tokens=4, affinity="one"))
+    again = await ask(real_engine, ids + first.ids, Draw(max_tokens=1, affinity="one"))
+    # The last token of a prompt is always computed, and the last one sampled was never put into the cache.
+    assert again.generation.usage.cached_tokens == len(ids) + len(first.ids) - 1

@@ -354,7 +354,7 @@ class LlamaFake:
         wanted = body.get("response_fields")
         if not wanted:
             return reply
-        return {path.rpartition("/")[2]: _at(reply, path) for path in wanted}
+        return {path: _at(reply, path) for path in wanted}
 
     def _is_emptied(self, body: dict[str, Any]) -> bool:
         return self.empties_idle_slots and body.get("id_slot", -1) >= 0

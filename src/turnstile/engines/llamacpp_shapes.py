@@ -79,7 +79,8 @@ class Completion(msgspec.Struct, frozen=True):
     tokens_evaluated: int
     truncated: bool
     completion_probabilities: list[ProbabilityEntry] = []
-    cache_n: int | None = None
+    cache_n: int | None = msgspec.field(default=None, name="timings/cache_n")
+    """The server names a trimmed field by its whole path."""
     generation_settings: msgspec.Raw = msgspec.Raw(b"{}")
 
     @property
