@@ -93,6 +93,10 @@ class RolloutHandle:
         """The rollout in the neutral format, as far as it has come."""
         return self._client.trajectory(self.rollout_id)
 
+    def media(self, sha256: str) -> bytes:
+        """The bytes of an image that its trajectory names. Raises: CallerError if it was shown none of this hash."""
+        return self._client.media(self.rollout_id, sha256)
+
 
 class Client:
     """A Turnstile server, as whoever runs rollouts sees it."""
@@ -154,6 +158,10 @@ class Client:
     def trajectory(self, rollout_id: str) -> Rollout:
         """A rollout's latest attempt in the neutral format. Raises: CallerError if there is none."""
         return decode_line(self.get(f"/rollouts/{quote(rollout_id)}/trajectory"))
+
+    def media(self, rollout_id: str, sha256: str) -> bytes:
+        """The bytes of an image of a rollout. Raises: CallerError if it was shown none of this hash."""
+        return self.get(f"/rollouts/{quote(rollout_id)}/media/{quote(sha256)}")
 
     def announce_policy(self, version: int) -> None:
         """Say that the engine samples with this weight version from now on."""

@@ -59,6 +59,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     engine_api_key: str = ""
     """Sent to the engine as a bearer token; from the environment only."""
     max_body_bytes: int = 32 * 1024 * 1024
+    media_allow: tuple[str, ...] = ()
+    """Hosts that images are fetched from which a request names by their address; empty = nothing is fetched."""
+    max_images: int = 500
+    """That a conversation may show; one that is shown twice counts twice."""
+    max_image_megapixels: float = 64.0
+    """Width times height of one image, in millions, as its header says."""
     keep_alive_s: float = 15.0
     """Silence after which a streaming client is sent a keep-alive."""
     grace_s: float = 2.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 import itertools
 from collections.abc import Iterable
 from typing import TypeAlias
@@ -50,11 +51,20 @@ class Media(msgspec.Struct, frozen=True):
     width: int | None = None
     """In pixels, as its header says; None: the header cannot be read."""
     height: int | None = None
+    url: str = ""
+    """Where the client says that it is; with no `data` it is still to be fetched, and `sha256` is `address_sha256`."""
+    field: str = ""
+    """The field of the request that holds the address."""
 
     @property
     def image(self) -> Image:
         """The part that stands for it in a message."""
         return Image(self.sha256, self.media_type)
+
+    @property
+    def address_sha256(self) -> str:
+        """What stands for its address in messages and records; empty if it came without one."""
+        return hashlib.sha256(f"url {self.url}".encode()).hexdigest() if self.url else ""
 
 
 class ToolCall(msgspec.Struct, frozen=True):

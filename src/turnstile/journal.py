@@ -72,6 +72,8 @@ class ShownImage(msgspec.Struct, frozen=True, array_like=True):
     width: int | None
     """In pixels, as its header says; None: the header cannot be read."""
     height: int | None
+    address_sha256: str = ""
+    """Of the address that it was fetched from, which itself may be a secret; empty: it came with the request."""
 
 
 class ImageRun(msgspec.Struct, frozen=True, array_like=True):

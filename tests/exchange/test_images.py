@@ -7,12 +7,23 @@ from typing import Any
 
 import pytest
 
-from turnstile.conversation import Image, Media, Message, Role, Text
+from turnstile.conversation import Call, Image, Media, Message, Role, Text
 from turnstile.errors import CallerError, StoreError
-from turnstile.exchange.images import Gallery, Shown, expanded_length, images_of, keep_added, shown_in, with_media
+from turnstile.exchange.images import (
+    Gallery,
+    ImageLimits,
+    Shown,
+    expanded_length,
+    images_of,
+    keep_added,
+    refuse_beyond,
+    shown_in,
+    with_media,
+)
 from turnstile.generation import Head, Prompt, Root
 from turnstile.history.forest import Forest
 from turnstile.journal import ShownImage
+from turnstile.protocols.media import with_size
 from turnstile.reasons import RootReason
 from turnstile.store import Blobs
 from turnstile.tokens import NO_IDS, IdRun
@@ -85,3 +96,35 @@ async def test_placeholders_and_images_that_do_not_pair_up_are_refused(seeing: A
 def test_a_prompt_without_images_shows_none() -> None:
     assert shown_in(PROMPT, Forest()) == Shown()
     assert expanded_length(PROMPT, Shown(), Forest()) == 4
+
+
+def looking(*media: Media) -> Call:
+    return Call("openai.chat", "m", (Message(Role.USER, tuple(each.image for each in media)),), media=media)
+
+
+def test_as_many_images_as_are_served_pass_and_one_more_is_refused(seeing: Any) -> None:
+    call = looking(seeing.picture(28, 28), seeing.picture(56, 28))
+    refuse_beyond(ImageLimits(count=2), call)
+    with pytest.raises(CallerError) as caught:
+        refuse_beyond(ImageLimits(count=1), call)
+    assert (caught.value.param, caught.value.problem) == (
+        "messages[0]", "`messages[0]` is past the first 1 images",
+    )  # fmt: skip
+
+
+def test_an_image_of_too_many_pixels_is_refused_whatever_its_bytes(seeing: Any) -> None:
+    bomb = with_size(Media("ab" * 32, "image/png", seeing.png(1, 1).replace(b"\0\0\0\1\0\0\0\1", b"\0\0\xff\0" * 2, 1)))
+    with pytest.raises(CallerError) as caught:
+        refuse_beyond(ImageLimits(), looking(bomb))
+    assert "65280 x 65280 pixels; 64000000 are served" in caught.value.problem
+    refuse_beyond(ImageLimits(pixels=65280 * 65280), looking(bomb))
+
+
+def test_an_image_that_does_not_say_how_large_it_is_is_refused() -> None:
+    with pytest.raises(CallerError, match="does not say how large it is"):
+        refuse_beyond(ImageLimits(), looking(Media("ab" * 32, "image/png", b"\x89PNG\r\n\x1a\n")))
+
+
+def test_an_image_that_is_only_named_was_measured_when_it_came() -> None:
+    named = Call("openai.responses", "m", (Message(Role.USER, (Image("ab" * 32, "image/png"),)),))
+    refuse_beyond(ImageLimits(), named)

@@ -104,8 +104,14 @@ def test_images_are_parts_by_hash_and_their_bytes_stand_beside_the_messages_once
     assert [message.parts for message in call.messages] == [(media.image, Text("see")), (Text("shot"), media.image)]
 
 
-@pytest.mark.parametrize("source", [{"type": "url", "url": "https://x.test/a.png"}, {"type": "file", "file_id": "f"}])
-def test_an_image_that_would_have_to_be_fetched_is_refused_by_name(messages_refusal, source):
+def test_an_image_by_its_address_is_left_to_be_fetched_and_its_place_is_known(messages_call):
+    block = {"type": "image", "source": {"type": "url", "url": "https://x.test/a.png"}}
+    (named,) = messages_call(messages=[user([text("a"), block])]).media
+    assert (named.url, named.field, named.data) == ("https://x.test/a.png", "messages[0].content[1].source.url", b"")
+
+
+@pytest.mark.parametrize("source", [{"type": "file", "file_id": "f"}, {"type": "url"}])
+def test_an_image_that_is_elsewhere_is_refused_by_name(messages_refusal, source):
     status, code, param, problem = messages_refusal(messages=[user([text("a"), {"type": "image", "source": source}])])
     assert (status, code, param) == (400, "unsupported_value", "messages[0].content[1].source")
     assert source["type"] in problem

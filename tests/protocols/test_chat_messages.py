@@ -206,13 +206,10 @@ def test_an_image_part_is_its_hash_and_its_bytes_stand_beside_the_messages(call_
     )
 
 
-def test_an_image_that_would_have_to_be_fetched_is_refused_with_its_place(refusal_of):
+def test_an_image_by_its_address_is_left_to_be_fetched_and_its_place_is_known(call_of):
     part = {"type": "image_url", "image_url": {"url": "http://h/a.png"}}
-    assert refusal_of(messages=[{"role": "user", "content": [part]}])[:3] == (
-        400,
-        "unsupported_value",
-        "messages[0].content[0].image_url.url",
-    )
+    (named,) = call_of(messages=[{"role": "user", "content": [part]}]).media
+    assert (named.url, named.field, named.data) == ("http://h/a.png", "messages[0].content[0].image_url.url", b"")
 
 
 def test_an_image_part_without_an_image_is_refused(refusal_of):

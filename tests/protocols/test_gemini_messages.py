@@ -17,11 +17,15 @@ IMAGE = {"inlineData": {"mimeType": "image/png", "data": PNG}}
 CALLS = [{"functionCall": {"name": "f", "args": {"x": 1}}}, {"functionCall": {"name": "g"}}]
 
 
-def read(*contents, system=None) -> tuple[Message, ...]:
+def decoded_messages(*contents, system=None):
     decoder = msgspec.json.Decoder(list[WireContent])
     wires = decoder.decode(json.dumps(contents).encode())
     head = decoder.decode(json.dumps([system]).encode())[0] if system else None
-    return messages_of(head, wires)[0]
+    return messages_of(head, wires)
+
+
+def read(*contents, system=None) -> tuple[Message, ...]:
+    return decoded_messages(*contents, system=system)[0]
 
 
 def content(role, *parts):
@@ -127,6 +131,16 @@ def test_ids_that_came_are_kept():
     call = {"functionCall": {"id": "c1", "name": "f", "args": {}}}
     messages = read(content("model", call), content("user", answered("f", id="c1")), content("user", answered("f")))
     assert [messages[0].calls[0].call_id, messages[1].call_id, messages[2].call_id] == ["c1", "c1", ""]
+
+
+def test_an_image_by_its_address_is_left_to_be_fetched_and_its_place_is_known():
+    file = {"fileData": {"mimeType": "image/png", "fileUri": "https://x.test/a.png"}}
+    _, media = decoded_messages(content("user", "see", file))
+    assert [(each.url, each.field, each.data) for each in media] == [
+        ("https://x.test/a.png", "contents[0].parts[1].fileData.fileUri", b"")
+    ]
+    _, media = decoded_messages(content("model", *CALLS), content("user", answered("f", parts=[file])))
+    assert [each.field for each in media] == ["contents[1].parts[0].functionResponse.parts[0].fileData.fileUri"]
 
 
 def test_a_result_may_hold_images():

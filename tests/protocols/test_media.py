@@ -5,13 +5,21 @@ from __future__ import annotations
 import base64
 import hashlib
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from turnstile.conversation import Image, Media
 from turnstile.errors import CallerError
-from turnstile.protocols.media import MAX_IMAGE_BYTES, distinct_media, image_from_base64, image_from_url
+from turnstile.protocols.media import (
+    MAX_IMAGE_BYTES,
+    distinct_media,
+    image_from_base64,
+    image_from_bytes,
+    image_from_url,
+    refuse_remote,
+)
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 KINDS = {
@@ -67,11 +75,6 @@ def test_a_jpeg_may_be_declared_by_its_other_name():
     ("url", "code", "problem"),
     [
         (
-            "https://example.org/a.png",
-            "unsupported_value",
-            "`at`: the image at https://example.org/a.png would have to be fetched, which is not done here",
-        ),
-        (
             "file:///etc/passwd",
             "invalid_value",
             "`at`: expected a data URL, `data:image/png;base64,...`, got file:///etc/passwd",
@@ -103,3 +106,27 @@ def test_an_image_above_the_bound_is_refused(encoded):
         "at",
         f"`at`: the image has more than {MAX_IMAGE_BYTES} bytes",
     )
+
+
+def test_an_image_at_an_address_is_known_by_it_until_it_is_fetched_or_refused():
+    named = image_from_url("HTTPS://example.org/a.png?sig=secret", "at")
+    assert (named.url, named.field, named.data) == ("HTTPS://example.org/a.png?sig=secret", "at", b"")
+    assert named.image == Image(named.address_sha256, "")
+    assert image_from_url("https://example.org/a.png", "at").sha256 != named.sha256
+    with pytest.raises(CallerError) as caught:
+        refuse_remote([image_from_bytes(PNG), named])
+    error = caught.value
+    assert (error.status, error.code, error.param, error.problem) == (
+        400,
+        "unsupported_value",
+        "at",
+        "`at`: the image at HTTPS://example.org/a.png would have to be fetched, which is not done here",
+    )
+
+
+def test_an_image_that_was_fetched_is_not_refused():
+    refuse_remote([msgspec.structs.replace(image_from_bytes(PNG), url="https://example.org/a.png")])
+
+
+def test_bytes_of_no_known_kind_are_no_image():
+    assert image_from_bytes(b"<svg/>") is None

@@ -70,6 +70,17 @@ EngineApiKeyOption: TypeAlias = Annotated[
     str, typer.Option(envvar="TURNSTILE_ENGINE_API_KEY", help="Bearer token for the engine.", hidden=True)
 ]
 MaxBodyMbOption: TypeAlias = Annotated[int, typer.Option(help="Longest request body, in MiB.", min=1)]
+MediaAllowOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="HOST",
+        help="Host, or HOST:PORT, that images are fetched from which agents name by URL; any number of times.",
+    ),
+]
+MaxImagesOption: TypeAlias = Annotated[int, typer.Option(help="Images that one conversation may show.", min=0)]
+MaxImageMegapixelsOption: TypeAlias = Annotated[
+    float, typer.Option(help="Pixels of one image, in millions, as its header says.", min=0.0)
+]
 KeepAliveSOption: TypeAlias = Annotated[
     float, typer.Option(help="Seconds of silence after which a streaming client gets a sign of life.", min=0.1)
 ]

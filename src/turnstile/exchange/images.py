@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from turnstile.conversation import Image, Media, Message, is_plain
+from turnstile.conversation import Call, Image, Media, Message, is_plain
 from turnstile.errors import CallerError
 from turnstile.generation import Match, Prompt
 from turnstile.history.forest import Forest
@@ -45,6 +45,42 @@ class Gallery:
         """An image that was kept. Raises: StoreError if its bytes are not there."""
         data = await asyncio.to_thread(self._blobs.get, image.sha256)
         return with_size(Media(image.sha256, image.media_type, data))
+
+
+class ImageLimits(msgspec.Struct, frozen=True):
+    """How many images, and how large, a conversation may show."""
+
+    count: int = 500
+    pixels: int = 64_000_000
+    """Of one image: width times height, as its header says. A small file may stand for any number of them."""
+
+
+def refuse_beyond(limits: ImageLimits, call: Call) -> None:
+    """Refuse what an engine would have to make too much room for.
+
+    Raises: CallerError naming the first message with an image that is too many or too large, or does not say how
+        large it is.
+    """
+    by_hash = {each.sha256: each for each in call.media}
+    count = 0
+    for at, message in enumerate(call.messages):
+        for image in () if is_plain(message) else message.images:
+            count += 1
+            if count > limits.count:
+                raise _beyond(at, f"is past the first {limits.count} images", "Send fewer images")
+            found = by_hash.get(image.sha256)
+            if found is None:
+                continue
+            if found.width is None or found.height is None:
+                raise _beyond(at, "holds an image whose header does not say how large it is", "Encode it anew")
+            if found.width * found.height > limits.pixels:
+                size = f"{found.width} x {found.height} pixels"
+                raise _beyond(at, f"holds an image of {size}; {limits.pixels} are served", "Send a smaller image")
+
+
+def _beyond(at: int, problem: str, remedy: str) -> CallerError:
+    param = f"messages[{at}]"
+    return CallerError(f"`{param}` {problem}", remedy, code="invalid_value", param=param)
 
 
 def shown_messages(held: Match) -> tuple[Message, ...]:
@@ -103,7 +139,7 @@ def shown_in(prompt: Prompt, forest: Forest) -> Shown:
             param="messages",
         )
     added = (
-        ShownImage(at, each.sha256, each.media_type, len(each.data), each.width, each.height)
+        ShownImage(at, each.sha256, each.media_type, len(each.data), each.width, each.height, each.address_sha256)
         for at, each in zip(places, new, strict=True)
     )
     return Shown(held, tuple(added))

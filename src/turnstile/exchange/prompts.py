@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from turnstile.conversation import Call
-from turnstile.exchange.draws import refuse_images, refuse_lost_tools
-from turnstile.exchange.images import Shown, images_of, shown_in, shown_messages, with_media
+from turnstile.exchange.draws import reading_of, refuse_images, refuse_lost_tools
+from turnstile.exchange.images import Shown, images_of, refuse_beyond, shown_in, shown_messages, with_media
 from turnstile.exchange.world import World
 from turnstile.generation import Head, Match, Prompt
 from turnstile.history.forest import Forest
@@ -41,11 +41,12 @@ async def prompt_for(world: World, forest: Forest, opened: RolloutOpened, call: 
     seated = seat_late_system(world.served, call)
     call = seated.call
     refuse_images(call, world.engine.capabilities)
+    refuse_beyond(world.image_limits, call)
     refuse_lost_tools(call, world.served)
     head = head_of_call(world.served, call, call.messages)
     held = match(forest, head, call)
     prompt = await world.off_loop(lambda: plan(world.served, call, held, opened.opened_at, opened.retention))
-    reads = call.tool_choice if world.answer_format.is_read_by_engine else None
+    reads = reading_of(call, world.answer_format, world.engine.capabilities)
     prompt = msgspec.structs.replace(prompt, notes=(*seated.notes, *prompt.notes), read_with=reads)
     prompt = await _with_images(world, call, held, prompt)
     return PlannedPrompt(head, held, prompt, shown_in(prompt, forest))

@@ -10,7 +10,7 @@ import msgspec
 from turnstile.engines.base import Engine
 from turnstile.exchange.draws import Overflow
 from turnstile.exchange.holding import Gate, never_held
-from turnstile.exchange.images import Gallery
+from turnstile.exchange.images import Gallery, ImageLimits
 from turnstile.exchange.policy_log import PolicyLog
 from turnstile.generation import Prompt
 from turnstile.history.forest import Forest
@@ -55,3 +55,5 @@ class World(msgspec.Struct, frozen=True):
     """How many times a completion that its engine gives up is taken up again."""
     gallery: Gallery | None = None
     """Where the bytes of images are kept; None: nowhere, and an image that is only named is run without them."""
+    image_limits: ImageLimits = ImageLimits()
+    """How many images, and how large, a conversation may show."""

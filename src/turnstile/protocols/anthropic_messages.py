@@ -16,7 +16,7 @@ from turnstile.errors import CallerError
 from turnstile.protocols.anthropic_request import WireBlock, WireMessage, WireSource
 from turnstile.protocols.failed_results import marked
 from turnstile.protocols.json_body import json_text, snippet, wrong_value
-from turnstile.protocols.media import distinct_media, image_from_base64
+from turnstile.protocols.media import distinct_media, image_from_base64, image_from_url
 from turnstile.protocols.object_arguments import arguments_in
 from turnstile.protocols.signature import answer_named_by
 from turnstile.protocols.spoken import spoken
@@ -178,6 +178,8 @@ def _image(source: WireSource | None, path: str) -> Media:
             return image_from_base64(data, media_type or "", f"{path}.data")
         case WireSource(type="base64"):
             raise wrong_value(f"{path}.data", "an image in base64")
+        case WireSource(type="url", url=str(url)):
+            return image_from_url(url, f"{path}.url")
         case WireSource(type=kind):
             problem = f"`{path}`: an image of source type `{snippet(kind)}` would have to be fetched, which is not done"
             remedy = "Send the image itself, with a source of type `base64`"

@@ -19,12 +19,13 @@ from turnstile.protocols.failed_results import marked
 from turnstile.protocols.gemini_request import (
     WireBlob,
     WireContent,
+    WireFile,
     WireFunctionCall,
     WireFunctionResponse,
     WirePart,
 )
 from turnstile.protocols.json_body import fields_of, json_text, snippet, string_or_json, wrong_value
-from turnstile.protocols.media import distinct_media, image_from_base64
+from turnstile.protocols.media import distinct_media, image_from_base64, image_from_url
 from turnstile.protocols.object_arguments import arguments_in
 from turnstile.protocols.signature import answer_named_by
 from turnstile.protocols.spoken import spoken
@@ -112,9 +113,12 @@ class _Reader:
         parts = _response_parts(wire, path)
         for at, part in enumerate(wire.parts or ()):
             where = f"{path}.parts[{at}]"
-            if part.inline_data is None:
+            if part.inline_data is not None:
+                self.media.append(_image(part.inline_data, f"{where}.inlineData"))
+            elif url := _address(part.file_data):
+                self.media.append(image_from_url(url, f"{where}.fileData.fileUri"))
+            else:
                 raise _unsupported(where, "fileData", "Send the image itself as `inlineData`")
-            self.media.append(_image(part.inline_data, f"{where}.inlineData"))
             parts = (*parts, self.media[-1].image)
         return Message(Role.TOOL, parts, call_id=self._answered(wire))
 
@@ -137,6 +141,9 @@ class _Reader:
             return Text(wire.text)
         if wire.inline_data is not None:
             self.media.append(_image(wire.inline_data, f"{path}[{at}].inlineData"))
+            return self.media[-1].image
+        if url := _address(wire.file_data):
+            self.media.append(image_from_url(url, f"{path}[{at}].fileData.fileUri"))
             return self.media[-1].image
         raise _not_served(wire, f"{path}[{at}]", "Send text, inlineData and functionResponse parts")
 
@@ -194,6 +201,17 @@ def _image(blob: WireBlob, path: str) -> Media:
     if declared and not declared.startswith("image/"):
         raise _unsupported(path, declared, "Send text and images only")
     return image_from_base64(blob.data, declared, f"{path}.data")
+
+
+def _address(file_data: msgspec.Raw) -> str:
+    """Where an image is that comes by its address; empty for a file of another kind, or in a store of Google's."""
+    try:
+        wire = msgspec.json.decode(file_data, type=WireFile | None)
+    except msgspec.ValidationError:
+        return ""
+    if wire is None or wire.file_uri is None or not (wire.mime_type or "image/").lower().startswith("image/"):
+        return ""
+    return wire.file_uri if wire.file_uri.lower().startswith(("http://", "https://")) else ""
 
 
 def _kinds(wire: WirePart) -> list[str]:

@@ -45,6 +45,13 @@ class WireFunctionCall(msgspec.Struct, frozen=True, rename="camel"):
     id: str | None = None
 
 
+class WireFile(msgspec.Struct, frozen=True, rename="camel"):
+    """A file by its address."""
+
+    mime_type: str | None = None
+    file_uri: str | None = None
+
+
 class WireResultPart(msgspec.Struct, frozen=True, rename="camel"):
     """Media beside a function's response."""
 

@@ -26,25 +26,21 @@ _SAME_TYPE = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "image/x-p
 
 
 def image_from_url(url: str, path: str) -> Media:
-    """The image in a `data:` URL.
+    """The image in a `data:` URL, or one at an address that is still to be fetched, or refused (`refuse_remote`).
 
     Args:
         url: as the client wrote it.
         path: the field that holds it, such as `messages[3].content[1].image_url.url`.
 
-    Raises: CallerError for any other URL (nothing is fetched here), and as `image_from_base64` does.
+    Raises: CallerError for a URL of another scheme than data, http and https, and as `image_from_base64` does.
     """
     head = _DATA_URL.match(url)
     if head is not None:
         return image_from_base64(url[head.end() :], head["type"], path)
     scheme = url.partition(":")[0].lower()
     if scheme in {"http", "https"}:
-        raise CallerError(
-            f"`{path}`: the image at {snippet(url)} would have to be fetched, which is not done here",
-            "Send the image itself as a data URL, `data:image/png;base64,...`",
-            code="unsupported_value",
-            param=path,
-        )
+        named = Media("", "", b"", url=url, field=path)
+        return msgspec.structs.replace(named, sha256=named.address_sha256)
     raise wrong_value(path, "a data URL, `data:image/png;base64,...`", url or '""')
 
 
@@ -72,6 +68,32 @@ def image_from_base64(encoded: str, declared_type: str, path: str) -> Media:
             param=path,
         )
     return with_size(Media(hashlib.sha256(data).hexdigest(), found, data))
+
+
+def refuse_remote(media: Iterable[Media]) -> None:
+    """Refuse images that would have to be fetched.
+
+    Raises: CallerError naming the first one's field.
+    """
+    for each in media:
+        if each.url and not each.data:
+            raise CallerError(
+                f"`{each.field}`: the image at {told(each.url)} would have to be fetched, which is not done here",
+                "Send the image itself in base64, or have its host allowed (--media-allow)",
+                code="unsupported_value",
+                param=each.field,
+            )
+
+
+def told(url: str) -> str:
+    """An address as errors and records name it: without its query, in which signatures stand."""
+    return snippet(url.partition("?")[0])
+
+
+def image_from_bytes(data: bytes) -> Media | None:
+    """An image with what its bytes say of its kind and size; None if it is of no known kind."""
+    found = _media_type(data)
+    return with_size(Media(hashlib.sha256(data).hexdigest(), found, data)) if found else None
 
 
 def with_size(media: Media) -> Media:

@@ -37,6 +37,7 @@ from turnstile.protocols.models import check_model
 from turnstile.protocols.quirks import apply
 from turnstile.reasons import DiscardReason
 from turnstile.server.metrics import Metrics
+from turnstile.server.remote_images import RemoteImages
 from turnstile.server.severing import StreamSevered
 
 log = logging.getLogger("turnstile.calls")
@@ -49,6 +50,8 @@ class Limits(msgspec.Struct, frozen=True):
     keep_alive_s: float
     grace_s: float
     finish_patience_s: float
+    remote: RemoteImages = RemoteImages()
+    """What of images by their address is fetched."""
 
 
 class Desk:
@@ -108,7 +111,8 @@ class Desk:
         if rollout.closing:
             raise await self.rollouts.reject(rollout, "rollout_closed")
         call = apply(self.world.quirks, decoded.call, request.headers)
-        decoded = msgspec.structs.replace(decoded, call=told_in_full(rollout.forest, call))
+        call = await self._limits.remote.fetched(told_in_full(rollout.forest, call), rollout.forest, self.world.gallery)
+        decoded = msgspec.structs.replace(decoded, call=call)
         digest = body_digest(decoded.call)
         return decoded, digest, rollout.repeats.find(decoded.call, digest)
 

@@ -35,6 +35,7 @@ from turnstile.server.keys import Keys, agent_headers, named_rollout, presented_
 from turnstile.server.metrics import Metrics
 from turnstile.server.operators import Archive, Operators
 from turnstile.server.policy import EnginePolicy, Policy
+from turnstile.server.remote_images import RemoteImages
 from turnstile.templates.accelerators import Accelerated
 from turnstile.templates.advice import summary
 
@@ -237,7 +238,9 @@ def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy
     archive.watch.tell(metrics.compared)
     if isinstance(world.engine, EnginePool):
         metrics.registry.register(EngineMetrics(world.engine, policy))
-    limits = Limits(settings.max_body_bytes, settings.keep_alive_s, settings.grace_s, settings.finish_patience_s)
+    limits = Limits(
+        settings.max_body_bytes, settings.keep_alive_s, settings.grace_s, settings.finish_patience_s, _remote(settings)
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[dict[str, Desk]]:
@@ -251,7 +254,7 @@ def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy
         Route("/healthz", desktop.health, methods=["GET"]),
         Route("/metrics", desktop.figures, methods=["GET"]),
         *_operator_routes(Operators(rollouts, archive, keys, policy, limits)),
-        *_count_routes(Counting(world, gate.known, limits.max_body_bytes)),
+        *_count_routes(Counting(world, gate.known, limits)),
         *_agent_routes(desktop, gate),
     ]
     refusals: dict[int | type[Exception], Refuse] = {
@@ -276,6 +279,11 @@ async def _watched(engine: Engine) -> AsyncGenerator[None]:
             task.cancel()
 
 
+def _remote(settings: Settings) -> RemoteImages:
+    hosts = frozenset(host.strip().lower() for host in settings.media_allow)
+    return RemoteImages(hosts, max_bytes=settings.max_body_bytes)
+
+
 def _operator_routes(operators: Operators) -> list[Route]:
     return [
         Route("/rollouts", operators.open, methods=["POST"]),
@@ -283,6 +291,7 @@ def _operator_routes(operators: Operators) -> list[Route]:
         Route("/rollouts/{rollout_id}", operators.show, methods=["GET"]),
         Route("/rollouts/{rollout_id}/finish", operators.finish, methods=["POST"]),
         Route("/rollouts/{rollout_id}/trajectory", operators.trajectory, methods=["GET"]),
+        Route("/rollouts/{rollout_id}/media/{sha256}", operators.media, methods=["GET"]),
         Route("/rollouts/{rollout_id}/drift", operators.drift, methods=["GET"]),
         Route("/policy", operators.announce, methods=["POST"]),
         Route("/policy", operators.policy, methods=["GET"]),

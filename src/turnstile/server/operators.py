@@ -11,7 +11,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from turnstile.conversation import Image
 from turnstile.errors import CallerError
+from turnstile.exchange.images import Gallery
 from turnstile.exchange.policy_log import Announcement
 from turnstile.exchange.rollouts import Ending, Opening, Rollouts, fresh_rollout_id
 from turnstile.history.forest import Forest
@@ -74,6 +76,8 @@ class Archive(msgspec.Struct, frozen=True):
     reader: Reader
     shelf: ModelShelf
     watch: DriftWatch
+    gallery: Gallery | None = None
+    """The bytes of images; None: there are none."""
 
 
 class Operators:
@@ -84,6 +88,7 @@ class Operators:
         self._reader = archive.reader
         self._shelf = archive.shelf
         self._watch = archive.watch
+        self._gallery = archive.gallery
         self._keys = keys
         self._policy = policy
         self._limits = limits
@@ -131,6 +136,21 @@ class Operators:
         line = await self._from_journal(request, lambda forest: encode_line(assemble(forest)))
         return Response(line, media_type="application/json")
 
+    async def media(self, request: Request) -> Response:
+        """GET /rollouts/ID/media/SHA256: an image that the rollout was shown."""
+        sha256 = request.path_params["sha256"]
+        shown = await self._from_journal(request, lambda forest: _shown(forest, sha256))
+        if shown is None or self._gallery is None:
+            raise CallerError(
+                f"The rollout was shown no image `{sha256[:80]}`",
+                "Take a `sha256` from the `media` of its trajectory",
+                code="media_not_found",
+                status=404,
+            )
+        found = await self._gallery.media_of(shown)
+        # The bytes are an agent's: no browser is to guess that they are a page.
+        return Response(found.data, media_type=shown.media_type, headers={"x-content-type-options": "nosniff"})
+
     async def drift(self, request: Request) -> Response:
         """GET /rollouts/ID/drift."""
         return _json(await self._from_journal(request, lambda forest: drift_of_forest(forest, self._shelf)))
@@ -175,6 +195,11 @@ class Operators:
         self._keys.check_operator(request.headers)
         rollout_id = (await self._rollouts.get(request.path_params["rollout_id"])).opened.rollout_id
         return await asyncio.to_thread(lambda: work(Forest.of(self._reader.records(rollout_id))))
+
+
+def _shown(forest: Forest, sha256: str) -> Image | None:
+    images = (shown for state in forest.calls.values() for shown in state.started.images)
+    return next((Image(each.sha256, each.media_type) for each in images if each.sha256 == sha256), None)
 
 
 def _unusable(wrong: str, kind: type[msgspec.Struct]) -> CallerError:

@@ -25,7 +25,7 @@ from turnstile.engines.base import Capabilities, Missing, Present
 from turnstile.engines.smollm import Progress
 from turnstile.errors import CallerError
 from turnstile.exchange.draws import Overflow
-from turnstile.exchange.images import Gallery
+from turnstile.exchange.images import Gallery, ImageLimits
 from turnstile.exchange.holding import Gate, HoldExpiry
 from turnstile.exchange.rollouts import Policies, Rollouts
 from turnstile.exchange.world import World
@@ -210,10 +210,11 @@ async def _assemble(
         gate=policy.gate,
         continuations=settings.continue_aborted,
         gallery=Gallery(Blobs(settings.store)),
+        image_limits=ImageLimits(settings.max_images, int(settings.max_image_megapixels * 1_000_000)),
     )
     await shelf.put(journal, running_on, files, kept_name(named, answer_format))
     rollouts = Rollouts(journal, reader, _now, _policies(settings))
-    app = build_app(world, rollouts, Archive(reader, shelf, watch), policy, settings)
+    app = build_app(world, rollouts, Archive(reader, shelf, watch, world.gallery), policy, settings)
     told = (*fleet.notices, *_notices(settings, certificate, unchecked, reading), *_without_window(world))
     return app, _running(model, engine.capabilities, (*told, *plugin_notices, *chosen.refused), chosen), rollouts
 
