@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 
 from turnstile.cli.drift_page import show, show_calls, show_groups, show_rollouts, show_totals
 from turnstile.cli.progress import progress_bar, wide_console
+from turnstile.cli.sources import store_folders
 from turnstile.errors import CallerError, StoreError
 from turnstile.history.forest import Forest
 from turnstile.reports.drift import CallDrift, Drift, Figures, by_group, total
@@ -64,7 +65,9 @@ class StoreRow(msgspec.Struct, frozen=True):
 
 
 def drift(
-    source: Annotated[Path, typer.Argument(help="A store directory, or a trajectory file.", exists=True)],
+    source: Annotated[
+        Path, typer.Argument(help="A store directory, a folder of such, or a trajectory file.", exists=True)
+    ],
     tokenizer: Annotated[
         Path | None, typer.Option(help="Model folder to render a file's messages with; a store has its own.")
     ] = None,
@@ -137,13 +140,13 @@ def _show(reports: list[Drift], by: By | None) -> None:
 
 
 def _of_store(store: Path) -> Iterator[Drift]:
-    with (
-        Reader.open(store) as reader,
-        progress_bar(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar,
-    ):
-        shelf = ModelShelf(reader, Blobs(store))
-        for summary in bar.track(_all(reader), description="comparing"):
-            yield _of_rollout(reader, shelf, summary)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with progress_bar(*columns) as bar:
+        for folder in store_folders(store):
+            with Reader.open(folder) as reader:
+                shelf = ModelShelf(reader, Blobs(folder))
+                for summary in bar.track(_all(reader), description=f"comparing {folder.name}"):
+                    yield _of_rollout(reader, shelf, summary)
 
 
 def _of_rollout(reader: Reader, shelf: ModelShelf, summary: RolloutSummary) -> Drift:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -53,7 +53,7 @@ class Source(Protocol):
 
 @contextmanager
 def open_source(path: Path, selection: Selection, rules: Rules) -> Generator[Source]:
-    """Trajectories of a store, or of files.
+    """Trajectories of a store, of a folder of stores (docs/several-processes.md), or of files.
 
     Raises: CallerError if there is nothing of what is asked for, or if rules are given that only a store can follow;
     StoreError if the store cannot be read.
@@ -66,10 +66,28 @@ def open_source(path: Path, selection: Selection, rules: Rules) -> Generator[Sou
             )
         yield _FileSource(path, selection)
         return
-    with Reader.open(path) as reader:
-        if not reader.rollouts(limit=1):
+    with ExitStack() as stack:
+        stores = [_OpenStore(stack.enter_context(Reader.open(each)), Blobs(each)) for each in store_folders(path)]
+        if not any(store.reader.rollouts(limit=1) for store in stores):
             raise CallerError(f"No rollouts in {path}", "Run an agent through its server first", code="store_empty")
-        yield _StoreSource(reader, Blobs(path), _chosen(reader, selection), rules)
+        yield _StoreSource(_chosen(stores, selection), rules)
+
+
+def store_folders(path: Path) -> list[Path]:
+    """The stores that a path names: itself, or those in it, in order; itself too where there is none."""
+    if (path / JOURNAL_FILE).exists() or not path.is_dir():
+        return [path]
+    return sorted(each.parent for each in path.glob(f"*/{JOURNAL_FILE}")) or [path]
+
+
+class _OpenStore(msgspec.Struct, frozen=True):
+    """One of the stores that are read as one."""
+
+    reader: Reader
+    blobs: Blobs
+
+
+_Chosen: TypeAlias = list[tuple[_OpenStore, RolloutSummary]]
 
 
 def _holds_files(path: Path) -> bool:
@@ -80,11 +98,10 @@ def _holds_files(path: Path) -> bool:
 
 
 class _StoreSource:
-    def __init__(self, reader: Reader, blobs: Blobs, chosen: list[RolloutSummary], rules: Rules) -> None:
-        self._reader = reader
-        self._blobs = blobs
+    def __init__(self, chosen: _Chosen, rules: Rules) -> None:
         self._chosen = chosen
         self._rules = rules
+        self._blobs = chosen[0][0].blobs
         self.lost: list[str] = []
 
     @property
@@ -92,13 +109,14 @@ class _StoreSource:
         return len(self._chosen)
 
     def rollouts(self) -> Iterator[Rollout]:
-        for summary in self._chosen:
+        for store, summary in self._chosen:
             try:
-                forest = Forest.of(self._reader.records(summary.rollout_id, summary.attempt))
+                forest = Forest.of(store.reader.records(summary.rollout_id, summary.attempt))
                 rollout = assemble(forest, self._rules)
             except (StoreError, ConservationError) as damaged:
                 self.lost.append(f"not written: {summary.rollout_id} attempt {summary.attempt}: {damaged}")
             else:
+                self._blobs = store.blobs
                 yield rollout
 
     def side_bytes(self, kind: SideKind, name_sha256: str) -> bytes:
@@ -154,10 +172,15 @@ def _not_found(problem: str, group: str | None) -> CallerError:
     )
 
 
-def _chosen(reader: Reader, selection: Selection) -> list[RolloutSummary]:
+def _chosen(stores: list[_OpenStore], selection: Selection) -> _Chosen:
     names, group = selection.names, selection.group
-    found = [summary for summary in _all(reader, group) if not names or summary.rollout_id in names]
-    missing = sorted(set(names) - {summary.rollout_id for summary in found})
+    found = [
+        (store, summary)
+        for store in stores
+        for summary in _all(store.reader, group)
+        if not names or summary.rollout_id in names
+    ]
+    missing = sorted(set(names) - {summary.rollout_id for _, summary in found})
     if missing:
         raise CallerError(
             f"The store has no rollout `{missing[0]}`" + (f" in group `{group}`" if group else ""),

@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from rich.progress import SpinnerColumn, TextColumn
 
 from turnstile.cli.progress import counted, progress_bar
+from turnstile.cli.sources import store_folders
 from turnstile.cli.validate import INVALID
 from turnstile.reports.store_check import StoreCheck, Weight, wanted_blobs
 from turnstile.store import Reader, upkeep
@@ -23,15 +24,22 @@ store = typer.Typer(
 )
 
 _Directory = Annotated[Path, typer.Argument(help="Directory that `turnstile serve --store` was given.")]
+_Directories = Annotated[Path, typer.Argument(help="The same, or a folder of such directories.")]
 
 
 @store.command()
-def check(directory: _Directory) -> None:
+def check(directory: _Directories) -> None:
     """Say whether a store is whole, also while a server writes to it.
 
     Reads the database's structure, every record and every blob; puts each rollout together and counts its tokens.
     One line a finding: `error|note CODE PLACE message`. Exit 5 if anything is lost, else 0.
     """
+    if sum(_checked(folder) for folder in store_folders(directory)):
+        raise typer.Exit(INVALID)
+
+
+def _checked(directory: Path) -> int:
+    """How many errors are found in one store."""
     counts: Counter[Weight] = Counter()
     columns = (TextColumn("check"), SpinnerColumn(), TextColumn("{task.completed} rollouts"))
     with Reader.open(directory) as reader, progress_bar(*columns) as bar:
@@ -44,8 +52,7 @@ def check(directory: _Directory) -> None:
     read = f"{counted(walk.attempts, 'attempt')}, {counted(walk.records, 'record')}, {counted(walk.blobs, 'blob')} read"
     found = f"{counted(counts[Weight.ERROR], 'error')}, {counted(counts[Weight.NOTE], 'note')}"
     typer.echo(f"{directory}: {read}; {found}", err=True)
-    if counts[Weight.ERROR]:
-        raise typer.Exit(INVALID)
+    return counts[Weight.ERROR]
 
 
 @store.command()
