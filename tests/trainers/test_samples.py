@@ -123,30 +123,31 @@ def test_verls_agent_loop_makes_its_batch_of_the_outputs(inside: Any, rows: list
     assert said["versions"] == [[7, 7, 7, 7], [7, 7, 7, 8]]
 
 
+# AReaL, NeMo and OpenRLHF are not installed; what their own code takes are dicts of tensors and of lists.
+MADE = {
+    "trl": {
+        "trl": [1, "list"],
+        "trl-async": [4, "RolloutSample"],
+        "verifiers": [2, "Trace[TaskData, State, dict]"],
+        "tinker": [4, "Datum"],
+        "atropos": [1, "ScoredData"],
+        "areal": [4, "dict"],
+        "nemo-rl": [4, "dict"],
+        "nemo-gym": [4, "dict"],
+        "openrlhf": [4, "dict"],
+    },
+    "verl": {"verl": [2, "list"]},
+}
+
+
 def _block(page: str) -> str:
-    text = (ROOT / "docs" / "train" / page).read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0]
+    text = (ROOT / "docs" / "train" / f"{page}.md").read_text(encoding="utf-8")
+    block = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0]
+    return block.replace('prompts = ["g"]', 'prompts = ["g-17"]')
 
 
-@pytest.mark.parametrize(
-    ("environment", "page", "count", "kind"),
-    [
-        ("trl", "trl.md", 1, "list"),
-        ("trl", "trl-async.md", 4, "RolloutSample"),
-        ("trl", "verifiers.md", 2, "Trace[TaskData, State, dict]"),
-        ("trl", "tinker.md", 4, "Datum"),
-        ("trl", "atropos.md", 1, "ScoredData"),
-        ("trl", "areal.md", 4, "dict"),
-        ("trl", "nemo-rl.md", 4, "dict"),
-        ("trl", "nemo-gym.md", 4, "dict"),
-        ("trl", "openrlhf.md", 4, "dict"),
-        ("verl", "verl.md", 2, "list"),
-    ],
-)
-def test_the_lines_of_a_page_do_what_it_says(inside: Any, environment: str, page: str, count: int, kind: str) -> None:
-    """AReaL, NeMo and OpenRLHF are given what their own code takes: dicts of tensors and of lists."""
-    block = _block(page).replace('prompts = ["g"]', 'prompts = ["g-17"]')
-    said = inside(
-        environment, PROGRAMS / "run_page.py", {"rollouts": golden("rollouts"), "block": block}, limit_s=LIMIT_S
-    )
-    assert said == {"count": count, "kind": kind}
+@pytest.mark.parametrize("environment", MADE)
+def test_the_lines_of_a_page_do_what_it_says(inside: Any, environment: str) -> None:
+    blocks = {page: _block(page) for page in MADE[environment]}
+    said = {"rollouts": golden("rollouts"), "blocks": blocks}
+    assert inside(environment, PROGRAMS / "run_page.py", said, limit_s=LIMIT_S) == MADE[environment]

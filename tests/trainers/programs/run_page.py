@@ -1,4 +1,4 @@
-"""The lines of a page as they stand, on a file of rollouts; says what they made."""
+"""The lines of pages as they stand, on a file of rollouts; says what they made."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from turnstile.trajectory.format import decode_line
 
 def main() -> None:
     said = json.load(sys.stdin)
+    made: dict[str, list[Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder) / "rollouts.parquet", [decode_line(json.dumps(each).encode()) for each in said["rollouts"]])
         os.chdir(folder)
-        names: dict[str, Any] = {}
-        exec(compile(said["block"], "page", "exec"), names)
+        for page, block in said["blocks"].items():
+            names: dict[str, Any] = {}
+            exec(compile(block, page, "exec"), names)
+            made[page] = [len(names["samples"]), type(names["samples"][0]).__name__]
         os.chdir("/")
-    samples = names["samples"]
-    print(json.dumps({"count": len(samples), "kind": type(samples[0]).__name__}))
+    print(json.dumps(made))
 
 
 main()

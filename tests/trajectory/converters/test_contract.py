@@ -24,6 +24,10 @@ def test_samples_are_what_the_trainers_source_asks_for(converter: Converter, sam
     assert samples_of(converter.name, **OPTIONS.get(converter.name, {})) == golden(converter.name)
 
 
+def test_the_rollouts_of_the_golden_samples_stand_beside_them(group, golden) -> None:
+    assert golden("rollouts") == group
+
+
 def test_the_rollouts_of_the_golden_samples_are_valid(rollouts: list[Rollout]) -> None:
     assert [str(line) for rollout in rollouts for line in validate(rollout)] == []
 
