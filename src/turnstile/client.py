@@ -12,7 +12,8 @@ import re
 import secrets
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from http.client import HTTPException
 from types import TracebackType
 from typing import SupportsFloat, SupportsIndex, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -20,6 +21,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from turnstile.errors import CallerError, EngineError, TurnstileError
+from turnstile.finished import WallClock, Wanted, finished_groups
 from turnstile.trajectory.format import Rollout, decode_line
 
 T = TypeVar("T")
@@ -163,6 +165,30 @@ class Client:
         """The bytes of an image of a rollout. Raises: CallerError if it was shown none of this hash."""
         return self.get(f"/rollouts/{quote(rollout_id)}/media/{quote(sha256)}")
 
+    def trajectories(
+        self,
+        *,
+        group_id: str | Iterable[str] | None = None,
+        group_size: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Iterator[Rollout]:
+        """Wait for groups of rollouts to be finished, and give their rollouts, a group after the other.
+
+        A group is given whole, in the order in which its rollouts were opened, and no rollout twice. Only the latest
+        attempt of a rollout counts, however it ended. The server is asked every 0.1 to 2 s and may be restarted
+        meanwhile.
+
+        Args:
+            group_id: a group or several, after which the iterator ends; None = whatever finishes, without end.
+            group_size: finished rollouts that make a group whole, of which no more are given; None = it is whole when
+                none of its rollouts is running, for which all of them have to be open already.
+            timeout_s: seconds to wait for the next whole group; None = for ever, and 120 s for a server that is away.
+
+        Raises: TurnstileError `groups_unfinished` when that time has passed, or `server_unreachable`.
+        """
+        groups = (group_id,) if isinstance(group_id, str) else None if group_id is None else tuple(group_id)
+        return finished_groups(self, Wanted(groups, group_size, timeout_s), WallClock())
+
     def announce_policy(self, version: int) -> None:
         """Say that the engine samples with this weight version from now on."""
         self.post("/policy", {"version": version})
@@ -194,7 +220,7 @@ class Client:
         except urllib.error.HTTPError as refused:
             with refused:
                 raise _error_of(refused.code, refused.read()) from None
-        except (urllib.error.URLError, OSError) as unreachable:
+        except (urllib.error.URLError, OSError, HTTPException) as unreachable:
             reason = getattr(unreachable, "reason", unreachable)
             raise TurnstileError(
                 f"No answer from Turnstile at {self.url}: {reason}",
