@@ -51,3 +51,19 @@ def test_a_rollout_without_a_group_has_no_advantage(group: list[dict[str, Any]],
     assert code_of("tinker") == "group_missing"
     assert code_of("tinker", advantage="reward") == ""
     assert code_of("slime") == ""
+
+
+def test_a_rollout_whose_rows_are_all_dropped_leaves_its_group_short(code_of) -> None:
+    dropped = {"max_length": 18, "drop": ["row_too_long"]}
+    assert code_of("trl", one_sequence="last", **dropped) == "nothing_to_convert"
+    assert code_of("trl", one_sequence="last", group_size=2, **dropped) == "group_size"
+
+
+def test_what_an_earlier_attempt_was_sampled_with_does_not_matter(group: list[dict[str, Any]], code_of) -> None:
+    again = copy.deepcopy(group[1])
+    again["attempt"] = 2
+    group[1]["samplings"][0]["temperature"] = 0.5
+    group[1]["heads"][0]["model"] = "other"
+    assert code_of("areal", [*group, again]) == ""
+    assert code_of("areal", [group[0], again, group[1]]) == ""
+    assert code_of("areal") == "model_ambiguous"

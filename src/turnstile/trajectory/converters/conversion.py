@@ -15,7 +15,7 @@ from turnstile.trajectory.converters.base import Converter, Keeps, Lost, Rows, U
 from turnstile.trajectory.converters.options import OneSequence, Options, options_of
 from turnstile.trajectory.converters.refusals import refuse_rollout, refuse_row, refuse_several
 from turnstile.trajectory.converters.rows import Place, Row, fault_of
-from turnstile.trajectory.converters.survey import Survey, group_of, is_trained, survey
+from turnstile.trajectory.converters.survey import Survey, group_of, is_trained, of_another_size, survey
 from turnstile.trajectory.files import read
 from turnstile.trajectory.format import Fields
 from turnstile.trajectory.shapes import Rollout, Sequence
@@ -153,6 +153,10 @@ class Conversion:
             except CallerError as refused:
                 self._leave_out(refused)
                 rows = ()
+            if not rows and self._options.group_size:
+                raise of_another_size(
+                    group_of(rollout), f"is one short: rollout {rollout.rollout_id} has nothing to train"
+                )
             yield rollout, rows
 
     def _leave_out(self, refused: CallerError) -> None:

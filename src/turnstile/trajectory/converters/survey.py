@@ -29,15 +29,17 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """How many trainable rollouts, in their last attempt, each group has."""
 
 
-class _Seen(msgspec.Struct):
-    """What the pass gathers."""
+class _Seen(msgspec.Struct, frozen=True):
+    """What is kept of one rollout."""
 
-    last_attempt: dict[str, int]
-    rewards: defaultdict[str, dict[Key, float]]
-    members: defaultdict[str, dict[str, bool]]
-    models: set[str]
-    temperatures: set[float]
-    without_group: str = ""
+    attempt: int
+    group: str
+    grouped: bool
+    reward: float | None
+    counts: bool
+    """Whether it is one of the rollouts to train of its group."""
+    models: frozenset[str]
+    temperatures: frozenset[float]
 
 
 def group_of(rollout: Rollout) -> str:
@@ -56,37 +58,43 @@ def survey(rollouts: Iterable[Rollout], facts: Facts, options: Options) -> Surve
     Raises: CallerError for what makes the whole of them no input for a trainer: several models or temperatures, a
     group of another size, a reward without a group to be compared with.
     """
-    seen = _Seen({}, defaultdict(dict), defaultdict(dict), set(), set())
+    seen: dict[str, _Seen] = {}
     for rollout in rollouts:
-        _see(seen, rollout, options)
+        earlier = seen.get(rollout.rollout_id)
+        if earlier is None or earlier.attempt <= rollout.attempt:
+            seen[rollout.rollout_id] = _see(rollout, options)
     if facts.keeps is Keeps.TRAINED:
-        refuse_models(frozenset(seen.models), options)
-    refuse_temperatures(frozenset(seen.temperatures), facts, options)
-    sizes = {group: sum(members.values()) for group, members in seen.members.items()}
+        refuse_models(frozenset[str]().union(*(each.models for each in seen.values())), options)
+    refuse_temperatures(frozenset[float]().union(*(each.temperatures for each in seen.values())), facts, options)
+    sizes: Counter[str] = Counter()
+    for each in seen.values():
+        sizes[each.group] += each.counts
     _refuse_sizes(sizes, options)
-    return Survey(last_attempt=seen.last_attempt, advantages=_advantages(seen, facts, options), group_sizes=sizes)
+    return Survey(
+        last_attempt={name: each.attempt for name, each in seen.items()},
+        advantages=_advantages(seen, facts, options),
+        group_sizes=sizes,
+    )
 
 
-def _see(seen: _Seen, rollout: Rollout, options: Options) -> None:
-    group, name = group_of(rollout), rollout.rollout_id
-    if seen.last_attempt.get(name, 0) > rollout.attempt:
-        return
-    earlier = seen.last_attempt.get(name)
-    seen.last_attempt[name] = rollout.attempt
-    rewards = seen.rewards[group]
-    if earlier is not None:
-        rewards.pop((name, earlier), None)
+def _see(rollout: Rollout, options: Options) -> _Seen:
+    sequences = [sequence for sequence in rollout.sequences if is_trained(sequence)]
+    models = {rollout.heads[sequence.head].model for sequence in sequences}
     left_out = rollout.reward is None and "reward_missing" in options.drop
-    seen.members[group][name] = rollout.trainable and not left_out
-    if rollout.trainable and rollout.reward is not None:
-        rewards[name, rollout.attempt] = rollout.reward
-        if rollout.group_id is None:
-            seen.without_group = name
-    for sequence in filter(is_trained, rollout.sequences):
-        model = rollout.heads[sequence.head].model
-        seen.models.add(model)
-        if options.model in ("", model):
-            seen.temperatures |= _temperatures(rollout, sequence)
+    return _Seen(
+        attempt=rollout.attempt,
+        group=group_of(rollout),
+        grouped=rollout.group_id is not None,
+        reward=rollout.reward if rollout.trainable else None,
+        counts=rollout.trainable and not left_out,
+        models=frozenset(models),
+        temperatures=frozenset(
+            temperature
+            for sequence in sequences
+            if options.model in ("", rollout.heads[sequence.head].model)
+            for temperature in _temperatures(rollout, sequence)
+        ),
+    )
 
 
 def _temperatures(rollout: Rollout, sequence: Sequence) -> set[float]:
@@ -95,26 +103,33 @@ def _temperatures(rollout: Rollout, sequence: Sequence) -> set[float]:
     return {each for each in found if each is not None}
 
 
-def _refuse_sizes(sizes: dict[str, int], options: Options) -> None:
-    wanted = options.group_size
-    other = Counter({group: size for group, size in sizes.items() if wanted and size and size != wanted})
-    for group, size in other.items():
-        name = "of no name" if group.startswith("\0") else f"`{group}`"
-        raise CallerError(
-            f"The group {name} has {size} rollouts to train instead of {wanted}",
-            "Run the missing ones, or write the group apart with `--group`; a trainer cuts groups by counting",
-            code="group_size",
-        )
+def _refuse_sizes(sizes: Counter[str], options: Options) -> None:
+    for group, size in sizes.items():
+        if size and options.group_size not in (0, size):
+            raise of_another_size(group, f"has {size} rollouts to train instead of {options.group_size}")
 
 
-def _advantages(seen: _Seen, facts: Facts, options: Options) -> dict[Key, float]:
+def of_another_size(group: str, problem: str) -> CallerError:
+    """The refusal of a group that gives a trainer more or fewer rollouts than it counts."""
+    name = "A rollout without a group" if group.startswith("\0") else f"Group `{group}`"
+    return CallerError(
+        f"{name} {problem}",
+        "Run the missing ones, or write whole groups apart with `--group`; a trainer cuts groups by counting",
+        code="group_size",
+    )
+
+
+def _advantages(seen: dict[str, _Seen], facts: Facts, options: Options) -> dict[Key, float]:
     if facts.reward is not Reward.TURNED_INTO_ADVANTAGES or options.advantage is Advantage.RECORDED:
         return {}
-    if seen.without_group and options.advantage is not Advantage.REWARD:
-        raise without_group(seen.without_group)
+    groups: defaultdict[str, dict[Key, float]] = defaultdict(dict)
+    for name, each in seen.items():
+        if each.reward is not None:
+            if not each.grouped and options.advantage is not Advantage.REWARD:
+                raise without_group(name)
+            groups[each.group][name, each.attempt] = each.reward
     return {
         key: value
-        for group, rewards in seen.rewards.items()
-        if rewards
+        for group, rewards in groups.items()
         for key, value in group_advantages(group, rewards, options.advantage)
     }
