@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from turnstile.engines.vllm_numbers import Meaning, constrained_note, meaning
+from turnstile.conversation import NamedTool, ToolMode
+from turnstile.engines.vllm_numbers import Meaning, constrained_note, is_constrained, meaning
 from turnstile.generation import Draw, GrammarConstraint, LogprobsMode
 
 RAW, PROCESSED, UNKNOWN = LogprobsMode.RAW, LogprobsMode.PROCESSED, LogprobsMode.UNKNOWN
@@ -34,8 +36,19 @@ GRAMMAR = GrammarConstraint("g")
         (UNKNOWN, Draw(), UNKNOWN, None),
     ],
 )
-def test_case_d2_a_number_says_which_distribution_it_belongs_to(measured, draw, mode, temperature):
-    assert meaning(measured, draw) == Meaning(mode, temperature)
+def test_case_d2_a_number_says_which_distribution_it_belongs_to(prompt, measured, draw, mode, temperature):
+    assert meaning(measured, prompt([2]), draw) == Meaning(mode, temperature)
+
+
+@pytest.mark.parametrize(
+    ("choice", "held"),
+    [(None, False), (ToolMode.AUTO, False), (ToolMode.NONE, False), (ToolMode.REQUIRED, True), (NamedTool("go"), True)],
+)
+def test_a_call_that_the_server_enforces_is_a_constraint(prompt, choice, held):
+    asked = msgspec.structs.replace(prompt([2]), read_with=choice)
+    assert is_constrained(asked, Draw()) is held
+    mode = LogprobsMode.UNKNOWN if held else LogprobsMode.RAW
+    assert meaning(RAW, asked, Draw(temperature=0.7)).mode is mode
 
 
 def test_a_constrained_answer_s_note_says_what_its_numbers_are():

@@ -30,7 +30,7 @@ def test_a_server_that_does_everything_lacks_nothing():
     ]  # fmt: skip
     assert (can.engine, can.version, can.models, can.context_length) == ("vllm", "0.32.0", ("m",), 2048)
     assert (can.images, can.reads_answers, can.echoes_prompt_ids) == ("collapsed", True, "ids")
-    assert can.constraints == {"schema", "grammar"}
+    assert can.constraints == {"schema", "grammar", "calls"}
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,8 @@ def test_each_missing_thing_has_its_flag(fields, what, remedy):
 
 
 def test_what_cannot_be_enforced_is_not_offered():
-    assert changed(constrains=False).constraints == frozenset()
+    assert changed(constrains=False).constraints == {"calls"}
+    assert changed(chat=Opened.IGNORED).constraints == {"schema", "grammar"}
     assert changed(images=False).images == "none"
 
 

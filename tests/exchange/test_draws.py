@@ -7,18 +7,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from turnstile.conversation import Call, Image, Message, Role, Sampling, Text, ToolMode, ToolSpec
+from turnstile.conversation import Call, Image, Message, NamedTool, Role, Sampling, Text, ToolMode, ToolSpec
 from turnstile.engines.base import Capabilities
 from turnstile.errors import CallerError
 from turnstile.exchange.draws import (
     choices_of,
     clamped,
     draw_for,
+    reading_of,
     refuse_images,
     refuse_lost_tools,
     refuse_what_is_not_honoured,
 )
 from turnstile.generation import Draw, Free, GrammarConstraint
+from turnstile.parsing.formats import ENGINES_OWN, AnswerFormat
 from turnstile.templates.facts import serve
 
 ABLE = Capabilities(
@@ -115,6 +117,22 @@ def test_tools_that_are_printed_or_not_to_be_called_pass(family_files: Any) -> N
     refuse_lost_tools(
         msgspec.structs.replace(WITH_TOOL, tool_choice=ToolMode.NONE), serve(family_files("smollm2"), model="m")
     )
+
+
+def test_answers_are_the_engine_s_to_read_only_where_their_format_is() -> None:
+    tools = (ToolSpec("go", "{}"),)
+    for choice in (ToolMode.AUTO, ToolMode.NONE, NamedTool("go")):
+        call = Call("openai.chat", "m", (), tools=tools, tool_choice=choice)
+        forcing = msgspec.structs.replace(ABLE, constraints=frozenset({"calls"}))
+        assert reading_of(call, AnswerFormat(None, "hermes"), ABLE) is None
+        assert reading_of(call, ENGINES_OWN, forcing) == choice
+
+
+def test_a_call_that_the_engine_reads_is_required_only_of_one_that_can_be_made_to_write_it() -> None:
+    call = Call("openai.chat", "m", (), tools=(ToolSpec("go", "{}"),), tool_choice=ToolMode.REQUIRED)
+    with pytest.raises(CallerError) as caught:
+        reading_of(call, ENGINES_OWN, ABLE)
+    assert (caught.value.code, caught.value.param) == ("unsupported_parameter", "tool_choice")
 
 
 def test_an_image_is_refused_by_its_message_where_the_engine_takes_none() -> None:

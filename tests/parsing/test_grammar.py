@@ -13,7 +13,7 @@ from turnstile.conversation import (
 )
 from turnstile.errors import CallerError
 from turnstile.generation import Free, GrammarConstraint, Opening, SchemaConstraint
-from turnstile.parsing.formats import AnswerFormat, by_name
+from turnstile.parsing.formats import ENGINES_OWN, AnswerFormat, by_name
 from turnstile.parsing.grammar import constraint_for
 
 SCHEMA = '{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}'
@@ -43,6 +43,13 @@ def grammar(machine):
 @pytest.mark.parametrize("choice", [ToolMode.AUTO, ToolMode.NONE])
 def test_nothing_asked_for_is_nothing_enforced(call, choice):
     assert constraint_for(THINKING, call(tool_choice=choice), Opening.ANSWER) == Free()
+
+
+def test_calls_that_the_engine_reads_are_the_engine_s_to_enforce(call):
+    for choice in (ToolMode.REQUIRED, NamedTool("cat")):
+        assert constraint_for(ENGINES_OWN, call(tool_choice=choice), Opening.ANSWER) == Free()
+    with pytest.raises(CallerError, match="which is not among the tools"):
+        constraint_for(ENGINES_OWN, call(tool_choice=NamedTool("rm")), Opening.ANSWER)
 
 
 def test_a_required_tool_leaves_calls_of_any_tool_and_nothing_else(call, grammar):

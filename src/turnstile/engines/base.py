@@ -50,7 +50,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     honours: frozenset[str]
     """Names of `Draw` fields that change what it samples."""
     constraints: frozenset[str]
-    """Tags of the constraints that it can enforce: `schema`, `grammar`."""
+    """Tags of the constraints that it can enforce: `schema`, `grammar`; `calls`: those that its own parser reads."""
     max_top_logprobs: int
     echoes_prompt_ids: str
     """`ids`, `count` or `no`: what it says about the prompt that it ran."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
+from turnstile.conversation import ToolMode
 from turnstile.engines.vllm_door import COLDEST
-from turnstile.generation import Draw, Free, LogprobsMode
+from turnstile.generation import Draw, Free, LogprobsMode, Prompt
 
 
 class Meaning(msgspec.Struct, frozen=True):
@@ -24,22 +25,29 @@ class Meaning(msgspec.Struct, frozen=True):
 _UNKNOWN = Meaning(LogprobsMode.UNKNOWN, None)
 
 
-def meaning(measured: LogprobsMode, draw: Draw) -> Meaning:
+def is_constrained(prompt: Prompt, draw: Draw) -> bool:
+    """Whether a schema, a grammar or a call that the server enforces holds the answer."""
+    is_forced = prompt.read_with not in (None, ToolMode.AUTO, ToolMode.NONE)
+    return is_forced or not isinstance(draw.constraint, Free)
+
+
+def meaning(measured: LogprobsMode, prompt: Prompt, draw: Draw) -> Meaning:
     """What the numbers of a draw are.
 
     Args:
         measured: what the server was seen to answer: `raw`, `processed` or `unknown`.
-        draw: how the ids are sampled.
+        prompt: what the ids follow.
+        draw: how they are sampled.
     """
     if measured not in (LogprobsMode.RAW, LogprobsMode.PROCESSED):
         return _UNKNOWN
-    is_constrained = not isinstance(draw.constraint, Free)
+    is_held = is_constrained(prompt, draw)
     if draw.temperature <= 0:
-        is_touched = is_constrained or (measured is LogprobsMode.PROCESSED and _is_shifted(draw))
+        is_touched = is_held or (measured is LogprobsMode.PROCESSED and _is_shifted(draw))
         return _UNKNOWN if is_touched else Meaning(LogprobsMode.RAW, 1.0)
     if measured is LogprobsMode.PROCESSED:
         return Meaning(LogprobsMode.PROCESSED, max(draw.temperature, COLDEST))
-    if not is_constrained:
+    if not is_held:
         return Meaning(LogprobsMode.RAW, 1.0)
     # Masked but not divided: at temperature 1 without filters that is the very distribution that was sampled from.
     is_all = draw.temperature == 1.0 and msgspec.structs.replace(draw, constraint=Free()).is_unfiltered

@@ -25,7 +25,7 @@ def capabilities(found: Found) -> Capabilities:
         vocab_size=None,
         chat_template="",
         honours=_HONOURED,
-        constraints=frozenset({"schema", "grammar"}) if found.constrains else frozenset(),
+        constraints=_constraints(found),
         max_top_logprobs=found.max_top_logprobs,
         echoes_prompt_ids="ids",
         images="collapsed" if found.images else "none",
@@ -38,6 +38,12 @@ def capabilities(found: Found) -> Capabilities:
 def reads_answers(found: Found) -> bool:
     """Whether its parsers can be asked to read the answer to ids."""
     return found.parses and (found.chat is Opened.HONOURED or found.derenders)
+
+
+def _constraints(found: Found) -> frozenset[str]:
+    enforced = {"schema", "grammar"} if found.constrains else set[str]()
+    forces = found.parses and found.chat is Opened.HONOURED
+    return frozenset(enforced | {"calls"} if forces else enforced)
 
 
 def _present(found: Found) -> Iterator[Present]:

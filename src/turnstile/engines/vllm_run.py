@@ -11,11 +11,11 @@ from turnstile.conversation import ReplyDelta, TokenLogprob, Usage
 from turnstile.engines.stop_scan import StopScan
 from turnstile.engines.vllm_door import Piece, Scored
 from turnstile.engines.vllm_images import expanded
-from turnstile.engines.vllm_numbers import constrained_note, meaning
+from turnstile.engines.vllm_numbers import constrained_note, is_constrained, meaning
 from turnstile.engines.vllm_shapes import Counts, WeightSpan, broken
 from turnstile.errors import EchoMismatch, EngineError
 from turnstile.expansion import ExpandedIds
-from turnstile.generation import Delta, Draw, Emit, Finish, Free, Generation, LogprobsMode, Note, Numbers, Prompt
+from turnstile.generation import Delta, Draw, Emit, Finish, Generation, LogprobsMode, Note, Numbers, Prompt
 from turnstile.reasons import NoteCode
 from turnstile.tokens import IdRun, LogprobRun, PolicySpan, Vocabulary, first_difference
 
@@ -56,7 +56,7 @@ class Run:
         self._must_echo = ground.must_echo or bool(prompt.media)
         self._prompt = prompt
         self._draw = draw
-        self._meaning = meaning(ground.measured, draw)
+        self._meaning = meaning(ground.measured, prompt, draw)
         self._scan = StopScan(draw, ground.vocabulary)
         self._ids: list[int] = []
         self._logprobs: list[float | None] = []
@@ -225,6 +225,6 @@ class Run:
             notes.append(Note(NoteCode.LOGPROB_MISSING, f"n={unknown}"))
         if trimmed := self._received - len(self._ids):
             notes.append(Note(NoteCode.TRIMMED_PAST_STOP, f"n={trimmed}"))
-        if not isinstance(self._draw.constraint, Free):
+        if is_constrained(self._prompt, self._draw):
             notes.append(Note(NoteCode.CONSTRAINED, constrained_note(self._meaning)))
         return tuple(notes)

@@ -6,10 +6,11 @@ import enum
 
 import msgspec
 
-from turnstile.conversation import Call, Sampling, ToolMode, is_plain
+from turnstile.conversation import Call, Sampling, ToolChoice, ToolMode, is_plain
 from turnstile.engines.base import Capabilities
 from turnstile.errors import CallerError
 from turnstile.generation import Constraint, Draw, Free
+from turnstile.parsing.formats import AnswerFormat
 from turnstile.templates.served import Served
 
 SEED_SPACE = 2**31
@@ -112,6 +113,24 @@ def refuse_lost_tools(call: Call, served: Served) -> None:
             code="unsupported_parameter",
             param="tools",
         )
+
+
+def reading_of(call: Call, format: AnswerFormat, capabilities: Capabilities) -> ToolChoice | None:
+    """What the engine's own parser is to read an answer with (`Prompt.read_with`); None: Turnstile reads it.
+
+    Raises: CallerError naming `tool_choice` if the engine reads calls and cannot be made to write one.
+    """
+    if not format.is_read_by_engine:
+        return None
+    is_forced = call.tool_choice not in (ToolMode.AUTO, ToolMode.NONE)
+    if is_forced and "calls" not in capabilities.constraints:
+        raise CallerError(
+            f"The engine ({capabilities.engine} {capabilities.version}) cannot be made to call a tool in this format",
+            "Use `tool_choice` `auto`",
+            code="unsupported_parameter",
+            param="tool_choice",
+        )
+    return call.tool_choice
 
 
 def refuse_images(call: Call, capabilities: Capabilities) -> None:

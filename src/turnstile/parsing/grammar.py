@@ -21,6 +21,8 @@ def constraint_for(format: AnswerFormat, call: Call, opening: Opening) -> Constr
     JSON: after an optional reasoning block, the JSON and nothing else; where tools may be called too, calls or JSON.
     A plain JSON answer is left to the engine's own schema support; only reasoning or calls before it need a grammar.
 
+    Calls that the engine's own parser reads are the engine's to enforce.
+
     Raises: CallerError for what cannot be enforced: required tools with JSON output, without tools or with a format
     that has no grammar, and any constraint on the continuation of a message.
     """
@@ -52,8 +54,11 @@ def constraint_for(format: AnswerFormat, call: Call, opening: Opening) -> Constr
             assert_never(call.output)
 
 
-def _required_calls(format: AnswerFormat, call: Call, opening: Opening) -> GrammarConstraint:
+def _required_calls(format: AnswerFormat, call: Call, opening: Opening) -> Constraint:
     tools = _choosable(call)
+    if format.is_read_by_engine:
+        # Who reads calls knows how they are written: the choice goes to the engine as it is (`Prompt.read_with`).
+        return Free()
     if not format.has_syntax:
         raise CallerError(
             "This model's chat template has no tool-call format that can be enforced",
