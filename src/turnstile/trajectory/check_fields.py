@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from turnstile.trajectory.format import format_minor, non_finite, parts_with_unknown
+from turnstile.trajectory.finite import non_finite
+from turnstile.trajectory.format import format_minor, parts_with_unknown
 from turnstile.trajectory.shapes import (
     CALL_KINDS,
     FINISHES,
@@ -18,9 +19,9 @@ from turnstile.trajectory.shapes import (
 )
 from turnstile.trajectory.violation import Fault
 
-_AXES = frozenset({"tokens", "sampled"})
+ARRAY_AXES = frozenset({"tokens", "sampled"})
 _CALL_WORDS = {"history": HISTORIES, "kind": CALL_KINDS, "finish": FINISHES, "logprobs_mode": LOGPROBS_MODES}
-_MEDIA_KINDS = frozenset({"image", "video", "audio"})
+MEDIA_KINDS = frozenset({"image", "video", "audio"})
 
 
 def check_fields(rollout: Rollout) -> Iterator[Fault]:
@@ -48,9 +49,9 @@ def _words(rollout: Rollout) -> Iterator[tuple[str, str, frozenset[str]]]:
         yield from _in_parts("calls", rollout.calls, name, known)
     for at, sequence in enumerate(rollout.sequences):
         yield from _in_parts(f"sequences[{at}].segments", sequence.segments, "kind", SEGMENT_KINDS)
-        yield from _in_parts(f"sequences[{at}].media", sequence.media, "kind", _MEDIA_KINDS)
+        yield from _in_parts(f"sequences[{at}].media", sequence.media, "kind", MEDIA_KINDS)
         for name, array in sequence.arrays.items():
-            yield f"sequences[{at}].arrays.{name}.axis", array.axis, _AXES
+            yield f"sequences[{at}].arrays.{name}.axis", array.axis, ARRAY_AXES
 
 
 def _in_parts(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from turnstile.trajectory.check_calls import Completion
-from turnstile.trajectory.shapes import Rollout
+from turnstile.trajectory.shapes import CALL_KINDS, Rollout
 from turnstile.trajectory.violation import Fault
 
 
@@ -30,7 +30,7 @@ def _check_trained(rollout: Rollout, number: int, sequences: list[int]) -> Itera
     if len(sequences) > 1 and not shared:
         message = f"call {call.call_id} is trained in sequences {' and '.join(map(str, sequences))}"
         yield Fault("E501", message, sequences[1])
-    if call.kind != "agent":
+    if call.kind in CALL_KINDS and call.kind != "agent":
         yield Fault("E502", f"{call.kind} call {call.call_id} is trainable", sequences[0])
     if not shared:
         for at in sequences:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from turnstile.tokens import SegmentKind
 from turnstile.trajectory.packed import all_finite, bounds, float_array, id_array
-from turnstile.trajectory.shapes import Float32Run, Rollout, Sequence, SequenceSegment
+from turnstile.trajectory.shapes import SEGMENT_KINDS, Float32Run, Rollout, Sequence, SequenceSegment
 from turnstile.trajectory.violation import Fault
 
 _FROM_A_CALL = frozenset({SegmentKind.SAMPLED.value, SegmentKind.REPLAYED.value})
@@ -58,7 +58,8 @@ def _check_segment(segment: SequenceSegment, at: int) -> Iterator[Fault]:
     start = segment.start
     if segment.kind in _FROM_A_CALL and segment.call is None:
         yield Fault("E203", f"{segment.kind} segment without a call", at, start)
-    if segment.kind != SegmentKind.SAMPLED and segment.trainable:
+    # What a kind of a newer version is, is not known here; it is not trained.
+    if segment.kind in SEGMENT_KINDS and segment.kind != SegmentKind.SAMPLED and segment.trainable:
         yield Fault("E204", f"trainable {segment.kind} segment", at, start)
     if segment.kind == SegmentKind.SAMPLED and not segment.trainable and not segment.mask_reason:
         yield Fault("E205", "masked without a reason", at, start)

@@ -47,9 +47,9 @@ def check_media_runs(sequence: Sequence, at: int) -> Iterator[Fault]:
 
 
 def _inside_context(sequence: Sequence, entry: MediaEntry) -> bool:
-    kinds = {SegmentKind.PROMPT.value, SegmentKind.OBSERVATION.value, SegmentKind.REPLAYED.value}
+    elsewhere = {SegmentKind.SAMPLED.value, SegmentKind.SCAFFOLD.value}
     return any(
-        segment.start <= entry.offset and entry.offset + entry.length <= segment.end and segment.kind in kinds
+        segment.start <= entry.offset and entry.offset + entry.length <= segment.end and segment.kind not in elsewhere
         for segment in sequence.segments
     )
 

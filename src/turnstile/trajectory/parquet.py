@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 
 from turnstile.errors import CallerError
 from turnstile.trajectory.columns import SCHEMA, from_batch, to_batch
-from turnstile.trajectory.format import Fields, check_version, json_text, refuse_non_finite
+from turnstile.trajectory.finite import refuse_non_finite
+from turnstile.trajectory.format import Fields, check_version, json_text
 from turnstile.trajectory.shapes import FORMAT, Rollout
 
 ROW_GROUP_ROLLOUTS: Final = 64

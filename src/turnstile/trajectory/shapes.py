@@ -9,184 +9,135 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import accumulate
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import msgspec
 
 from turnstile.tokens import IdRun, LogprobRun, SegmentKind
-from turnstile.trajectory.float32 import Float32Run, shortest_float32
+from turnstile.trajectory.call_shapes import (
+    CALL_KINDS,
+    FINISHES,
+    FORMAT,
+    FORMAT_VERSION,
+    HISTORIES,
+    LOGPROBS_MODES,
+    STATUSES,
+    CallInfo,
+    Count,
+    FormatPart,
+    HeadInfo,
+    JsonObject,
+    SamplingInfo,
+    Time,
+    UsageInfo,
+    Whole,
+    snap,
+)
+from turnstile.trajectory.float32 import Float32Run
 
-FORMAT = "turnstile.rollout"
-FORMAT_VERSION = "1.0"
+__all__ = [
+    "CALL_KINDS",
+    "FINISHES",
+    "FORMAT",
+    "FORMAT_VERSION",
+    "HISTORIES",
+    "LOGPROBS_MODES",
+    "SEGMENT_KINDS",
+    "STATUSES",
+    "ArrayEntry",
+    "CallInfo",
+    "Count",
+    "ErrorInfo",
+    "Float32Run",
+    "FormatPart",
+    "HeadInfo",
+    "JsonObject",
+    "MediaEntry",
+    "Rollout",
+    "SamplingInfo",
+    "Sequence",
+    "SequenceSegment",
+    "Time",
+    "TokenCounts",
+    "UsageInfo",
+    "Whole",
+]
 
-Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Whole: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-JsonObject: TypeAlias = dict[str, object]
-
-STATUSES = frozenset({"running", "completed", "truncated", "failed", "aborted"})
-HISTORIES = frozenset({"root", "spliced", "forked", "rerendered"})
-CALL_KINDS = frozenset({"agent", "auxiliary", "discarded"})
-FINISHES = frozenset({"stop", "length", "abort", "error"})
-LOGPROBS_MODES = frozenset({"raw", "temperature", "processed", "unknown", "none"})
 _SAMPLED = SegmentKind.SAMPLED.value
 SEGMENT_KINDS = frozenset(kind.value for kind in SegmentKind)
-
-
-def _snap(part: msgspec.Struct, names: Iterable[str]) -> None:
-    for name in names:
-        value: float | None = getattr(part, name)
-        if value is not None:
-            msgspec.structs.force_setattr(part, name, shortest_float32(value))
-
-
-class FormatPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of the format, with whatever a newer version has put beside the known fields."""
-
-    unknown: JsonObject = {}
-
-
-class HeadInfo(FormatPart, frozen=True, kw_only=True):
-    """What rendered the prompts of some calls. Two calls share one exactly when they were rendered alike."""
-
-    model: str
-    model_revision: str | None = None
-    engine: str
-    engine_version: str | None = None
-    tokenizer_sha256: str
-    vocab_size: Count | None = None
-    chat_template_sha256: str | None = None
-    template_kwargs: JsonObject
-    tools: Count | None = None
-    """Index into the rollout's `tools`; None = no tools."""
-    processor_sha256: str | None = None
-    mm_processor_kwargs: JsonObject | None = None
-
-
-class SamplingInfo(FormatPart, frozen=True, kw_only=True):
-    """Sampling settings in force, after the server's defaults; None = unknown."""
-
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: Whole | None = None
-    """-1 = off."""
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: bool | None = None
-    """Whether some ids were made more or less likely."""
-    seed: Whole | None = None
-    max_tokens: Count | None = None
-    stop: tuple[str, ...] | None = None
-    stop_token_ids: tuple[int, ...] | None = None
-    structured_output: str | None = None
-    """sha256 of the schema or grammar that constrained the sampling."""
-
-    def __post_init__(self) -> None:
-        _snap(
-            self,
-            ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),
-        )
-
-
-class UsageInfo(FormatPart, frozen=True, kw_only=True):
-    """Token counts of one call, as the engine counted."""
-
-    prompt_tokens: Count
-    completion_tokens: Count
-    cached_tokens: Count | None = None
-
-
-class CallInfo(FormatPart, frozen=True, kw_only=True):
-    """One choice of one engine completion."""
-
-    call_id: str
-    engine_request_id: str | None = None
-    parent: Whole | None = None
-    """Index of the deepest call whose prompt and completion are a prefix of this prompt; None = a root."""
-    history: str
-    history_reason: str | None = None
-    fork_at: Count | None = None
-    """First token index that differs from the nearest sequence held before."""
-    kind: str
-    kind_reason: str | None = None
-    agent_name: str | None = None
-    dialect: str
-    choice_index: Count
-    head: Whole
-    sampling: Whole
-    sequence: Whole | None = None
-    """Index of the sequence that owns its trainable tokens; None = it stands in none."""
-    started_at: Time
-    finished_at: Time | None = None
-    finish: str
-    engine_finish_reason: str | None = None
-    usage: UsageInfo
-    prompt_sha256: str
-    completion_sha256: str
-    logprobs_mode: str
-    logprobs_temperature: float | None = None
-    """The temperature inside the recorded numbers, float32: 1.0 for `raw`."""
-    complete: bool
-    incomplete_reasons: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if self.logprobs_temperature != 1.0:
-            _snap(self, ("logprobs_temperature",))
 
 
 class SequenceSegment(FormatPart, frozen=True, kw_only=True):
     """Token indices [start, end) of one sequence, all of one origin."""
 
     start: Whole
+    """First token."""
     end: Whole
+    """Behind the last token."""
     kind: str
+    """`prompt`, `observation`, `scaffold`, `sampled`, `replayed`."""
     call: Whole | None = None
     """Index of the call that drew these tokens (`sampled`, `replayed`)."""
     trainable: bool = False
+    """Whether a loss may count it; only of `sampled` ones."""
     mask_reason: str | None = None
+    """Why sampled tokens are not trainable: a word of [reasons](reasons.md), or `user:...`."""
     weight: float = 1.0
+    """float32, of each of its tokens."""
     policy_version_min: Whole | None = None
+    """Of the weights that drew these tokens, the oldest that it may have been."""
     policy_version_max: Whole | None = None
     """Equal to min = exact; both None = unknown."""
 
     def __post_init__(self) -> None:
         # Nearly all weigh 1, and there may be many.
         if self.weight != 1.0:
-            _snap(self, ("weight",))
+            snap(self, ("weight",))
 
 
 class MediaEntry(FormatPart, frozen=True, kw_only=True):
     """One image, video or audio clip, and the run of placeholder ids that stands for it."""
 
     sha256: str
+    """Of the bytes as the client sent them."""
     mime: str
+    """Media type, such as `image/png`."""
     kind: str
+    """`image`, `video`, `audio`."""
     offset: Count
+    """Token index of the first placeholder."""
     length: Count
+    """Number of ids in its run, expanded."""
     num_tokens: Count
     """Embeddings that the run consumes."""
     placeholder_id: Count
+    """The one id that stands for it when collapsed."""
     width: Count | None = None
+    """Pixels as sent."""
     height: Count | None = None
+    """Pixels as sent."""
 
 
 class ArrayEntry(FormatPart, frozen=True, kw_only=True):
     """A side array in a file of its own."""
 
     uri: str
+    """Name of the file in `FILE.arrays/`."""
     sha256: str
+    """Of the whole file."""
     dtype: str
+    """`uint8`, `int16`, `int32`, `int64`, `float32`, `float64`."""
     shape: tuple[Count, ...]
+    """C order."""
     axis: str
     """`tokens`: row j belongs to token start + j; `sampled`: to the j-th sampled token."""
     start: Count
+    """First token, or sampled token, that has a row."""
     end: Count
+    """Behind the last one."""
 
 
 class Sequence(FormatPart, frozen=True, kw_only=True, dict=True):
@@ -197,23 +148,37 @@ class Sequence(FormatPart, frozen=True, kw_only=True, dict=True):
     """
 
     sequence_id: str
+    """`ROLLOUT/INDEX`, with `#ATTEMPT` from the second attempt on."""
     head: Whole
+    """Index into `heads`."""
     leaf_call: Whole
+    """Index of the call whose prompt and completion this is."""
     agent_name: str | None = None
+    """Which agent it is of."""
     token_ids: IdRun
+    """Prompt and completion of `leaf_call`, images expanded."""
     prompt_length: Whole
     """Index of the first sampled token; T if there is none."""
     segments: tuple[SequenceSegment, ...]
+    """Tile [0, T): in order, without gap or overlap."""
     logprobs: LogprobRun
+    """Natural logarithm, unshifted; null only where not trainable."""
     token_weights: Float32Run | None = None
+    """Finer than a segment's weight, and multiplied with it."""
     advantages: Float32Run | None = None
+    """Only if something computed them before."""
     reward: float | None = None
     """Overrides the rollout's reward; None = inherit."""
     complete: bool
+    """Whether every call on its path is."""
     incomplete_reasons: tuple[str, ...]
+    """Words of [reasons](reasons.md)."""
     media: tuple[MediaEntry, ...]
+    """By offset, disjoint."""
     arrays: dict[str, ArrayEntry]
+    """By name; `routed_experts`, `topk_ids`, `topk_logprobs`, `kept_ids` and `kept_offsets` are reserved."""
     messages: tuple[Whole, ...]
+    """Its path, as indices into the rollout's `messages`."""
 
     def sampled_segments(self) -> Iterator[tuple[SequenceSegment, int]]:
         """Each sampled segment with the index of its first token among the sampled ones."""
@@ -273,47 +238,80 @@ class TokenCounts(FormatPart, frozen=True, kw_only=True):
     """Every token that the engine sampled, counted once: sampled = trainable + all masked + all discarded."""
 
     sampled: Count
+    """Counted from the journal."""
     trainable: Count
+    """Each in the sequence that owns it."""
     masked: dict[str, Count]
+    """By mask reason."""
     discarded: dict[str, Count]
+    """By the reason of their call."""
 
 
 class ErrorInfo(FormatPart, frozen=True, kw_only=True):
     """Why a rollout failed."""
 
     type: str
+    """A word of [reasons](reasons.md)."""
     message: str
+    """For people."""
 
 
 class Rollout(FormatPart, frozen=True, kw_only=True):
     """One rollout: everything that a trainer, or a person, needs to know of it."""
 
     format: str = FORMAT
+    """`turnstile.rollout`."""
     format_version: str = FORMAT_VERSION
+    """`1.MINOR`: the lowest that holds what is written."""
     rollout_id: str
+    """Unique in a file together with `attempt`."""
     attempt: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    """From 1."""
     group_id: str | None = None
+    """Rollouts to be compared with each other."""
     task_id: str | None = None
+    """The task."""
     sample_index: Count | None = None
+    """Its place in the group."""
     parent_rollout_id: str | None = None
+    """Of a sub-agent that ran as a rollout of its own."""
     parent_call_id: str | None = None
+    """The call that it was made for."""
     agent_name: str | None = None
+    """Of its main agent."""
     created_at: Time
+    """When it was opened."""
     finished_at: Time | None = None
+    """None = it still runs."""
     status: str
+    """`running`, `completed`, `truncated`, `failed`, `aborted`, as the runner said."""
     stop_reason: str | None = None
+    """`stop_reason` of the runner's metadata at the end."""
     error: ErrorInfo | None = None
+    """Of a failed rollout, its last failed call."""
     trainable: bool
+    """False: no consumer trains on any of it."""
     mask_reasons: tuple[str, ...]
+    """Why not."""
     reward: float | None = None
     """None = unscored, which is not 0."""
     rewards: dict[str, float | None]
+    """Named parts of the reward, float64; nothing adds them up."""
     metrics: dict[str, float | None]
+    """What the runner measured, float64."""
     heads: tuple[HeadInfo, ...]
+    """What rendered the prompts."""
     samplings: tuple[SamplingInfo, ...]
+    """Distinct sampling settings."""
     calls: tuple[CallInfo, ...]
+    """In order of start."""
     sequences: tuple[Sequence, ...]
+    """In order of their leaf calls."""
     messages: tuple[JsonObject, ...]
+    """Each distinct message once, in OpenAI's chat form, for people. Ids never come from here."""
     tools: tuple[tuple[JsonObject, ...], ...]
+    """Each distinct list of tools once."""
     token_counts: TokenCounts
+    """Where each sampled token went."""
     extra: JsonObject
+    """Anything else, under keys with a prefix."""
