@@ -40,8 +40,22 @@ class Regions(msgspec.Struct, frozen=True):
 def into_regions(sequence: Sequence, room: Room) -> Regions:
     """Lay a sequence out in two regions; every id is in one of them, in order.
 
+    Raises: as `prompt_columns`. A prompt that is shorter than its region takes the whole of it.
+    """
+    prompt = prompt_columns(sequence, room)
+    return Regions(
+        prompt_P=sequence.token_ids[:prompt],
+        response_R=sequence.token_ids[prompt:],
+        mask_R=sequence.loss_mask_T()[prompt:],
+        logprobs_R=_spread(sequence, prompt),
+    )
+
+
+def prompt_columns(sequence: Sequence, room: Room) -> int:
+    """How many ids of a sequence stand in the prompt region; all others follow in the response region.
+
     Raises: CallerError `row_unaligned` if its ids, segments and log-probabilities are not of one length, and
-    `row_too_long` if it does not fit. A prompt that is shorter than its region takes the whole of it.
+    `row_too_long` if it does not fit.
     """
     _check_aligned(sequence)
     length, prompt = len(sequence.token_ids), min(sequence.prompt_length, room.prompt)
@@ -52,12 +66,7 @@ def into_regions(sequence: Sequence, room: Room) -> Regions:
             "Give the trainer's rows more room, or leave this sequence out; nothing is ever cut off",
             code="row_too_long",
         )
-    return Regions(
-        prompt_P=sequence.token_ids[:prompt],
-        response_R=sequence.token_ids[prompt:],
-        mask_R=sequence.loss_mask_T()[prompt:],
-        logprobs_R=_spread(sequence, prompt),
-    )
+    return prompt
 
 
 def _check_aligned(sequence: Sequence) -> None:

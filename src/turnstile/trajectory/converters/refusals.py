@@ -91,13 +91,15 @@ def _suspect(rollout: Rollout, call: CallInfo) -> bool:
 
 
 def _refuse_weights(row: Row, facts: Facts) -> None:
-    if facts.weights is Weights.CARRIED:
+    sequence = row.sequence
+    plain = sequence.token_weights is None and all(segment.weight == 1.0 for segment in sequence.segments)
+    if facts.weights is Weights.CARRIED or plain:
         return
     trained = (weight for weight, counted in zip(row.weights_T, row.mask_T, strict=True) if counted)
     other = next((weight for weight in trained if weight != 1.0), None)
     if other is not None:
         raise CallerError(
-            f"Sequence {row.sequence.sequence_id} weighs a token {other:.6g}; {facts.trainer} has no weights",
+            f"Sequence {sequence.sequence_id} weighs a token {other:.6g}; {facts.trainer} has no weights",
             "Export with `--weights token`, which weighs each trained token 1",
             code="weights_unsupported",
         )

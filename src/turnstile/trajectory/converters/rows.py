@@ -7,7 +7,7 @@ import msgspec
 from turnstile.errors import CallerError
 from turnstile.trajectory.check_sequences import check_lengths, check_prompt_length, check_tiling
 from turnstile.trajectory.converters.options import Options
-from turnstile.trajectory.regions import Room, into_regions
+from turnstile.trajectory.regions import Room, prompt_columns
 from turnstile.trajectory.shapes import CallInfo, Rollout, Sequence
 
 _NO_LIMIT = 2**31 - 1
@@ -133,9 +133,9 @@ def cut(row: Row, options: Options) -> Cut:
     Raises: CallerError `row_too_long` if it does not fit; nothing is ever cut off.
     """
     room = Room(options.prompt_length or row.sequence.prompt_length, options.max_length or _NO_LIMIT)
-    regions = into_regions(row.sequence, room)
-    at = len(regions.prompt_P)
-    return Cut(regions.prompt_P.tolist(), regions.response_R.tolist(), regions.mask_R.tolist(), row.logprobs_T[at:])
+    at = prompt_columns(row.sequence, room)
+    ids_T = row.ids_T
+    return Cut(ids_T[:at], ids_T[at:], row.mask_T[at:], row.logprobs_T[at:])
 
 
 def fault_of(rollout: Rollout, sequence: Sequence) -> str:
