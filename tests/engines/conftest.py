@@ -218,6 +218,32 @@ async def real_engine(real_server, smollm_tokenizer):
     await engine.close()
 
 
+@pytest.fixture(scope="session")
+def seeing_url(family, tmp_path_factory):
+    """The address of a real llama.cpp that is shown images; what it says of them makes no sense."""
+    program = [sys.executable, str(_FAKES / "tiny_vision.py"), str(family("qwen2.5-vl") / "tokenizer.json")]
+    folder = str(tmp_path_factory.mktemp("tiny-vision"))
+    with subprocess.Popen(
+        [*program, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as child:
+        address = child.stdout.readline().strip()
+        assert address
+        yield address
+        child.stdin.close()
+        child.wait(10)
+
+
+@pytest.fixture
+async def seeing_engine(seeing_url, family, tokenizers_of):
+    """llama.cpp with a tiny Qwen2.5-VL of random weights."""
+    server = await LlamaServer.open(seeing_url)
+    engine = server.speaking(tokenizers_of(family("qwen2.5-vl")), seeds=lambda: 7)
+    engine.wire = server.wire
+    engine.sight = server.sight
+    yield engine
+    await engine.close()
+
+
 @pytest.fixture
 def is_alive():
     """Whether a process runs (a zombie does not)."""

@@ -40,6 +40,9 @@ from aiohttp import web
 
 Answer = Callable[[list[int]], list[int]]
 
+MEDIA_MARKER = "<__media_fake__>"
+IMAGE_TOKENS = 3
+
 
 class Fault(enum.Enum):
     """What may go wrong with one `/completion`."""
@@ -80,6 +83,8 @@ class Fault(enum.Enum):
     """Every probability is 1, as some servers say under speculative decoding."""
     WRONG_PROMPT_LENGTH = enum.auto()
     UNKNOWN_STOP = enum.auto()
+    OTHER_TEXT = enum.auto()
+    """The echo of a prompt with images says something else."""
     SLOW = enum.auto()
     """Good, after `slow_s`."""
 
@@ -114,6 +119,8 @@ class LlamaFake:
     """As a server with one cache for all slots does: a slot that is named has lost its cache."""
     logit: Callable[[int], float] = lambda token: -(token % 13) / 2
     answer: Answer | None = None
+    encode: Callable[[str], list[int]] | None = None
+    """Its tokenizer. With one it takes images, each of `IMAGE_TOKENS`, and puts nothing around them."""
     faults: deque[Fault] = field(default_factory=deque)
     requests: list[dict[str, Any]] = field(default_factory=list)
     aborted: int = 0
@@ -192,6 +199,9 @@ class LlamaFake:
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/slots", self._slots)
         app.router.add_post("/completion", self._completion)
+        if self.encode is not None:
+            app.router.add_post("/tokenize", self._tokenize)
+            app.router.add_post("/v1/chat/completions/input_tokens", self._count)
         return app
 
     @web.middleware
@@ -214,7 +224,8 @@ class LlamaFake:
                 "total_slots": self.slots,
                 "model_alias": self.model,
                 "model_path": "",
-                "modalities": {"vision": False, "audio": False},
+                "modalities": {"vision": self.encode is not None, "audio": False},
+                "media_marker": MEDIA_MARKER,
                 "chat_template": self.chat_template,
                 "bos_token": "<s>",
                 "eos_token": "</s>",
@@ -233,9 +244,30 @@ class LlamaFake:
             [{"id": slot, "n_ctx": self.context, "is_processing": slot in self._busy} for slot in range(self.slots)]
         )
 
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        assert self.encode is not None
+        return web.json_response({"tokens": self.encode(json.loads(await request.read())["content"])})
+
+    async def _count(self, request: web.Request) -> web.Response:
+        """Of a chat that is one image: the template writes seven tokens around it."""
+        (message,) = json.loads(await request.read())["messages"]
+        return web.json_response({"input_tokens": 7 + IMAGE_TOKENS * len(message["content"])})
+
+    def _with_images(self, body: dict[str, Any]) -> dict[str, Any]:
+        """A body whose prompt is ids, an image as so many of id 0, and the echo of its text."""
+        assert self.encode is not None
+        texts = body["prompt"]["prompt_string"].split(MEDIA_MARKER)
+        assert len(texts) == len(body["prompt"]["multimodal_data"]) + 1
+        ids = self.encode(texts[0])
+        for text in texts[1:]:
+            ids += [0] * IMAGE_TOKENS + self.encode(text)
+        return {"n_probs": 0, "temperature": 1.0, **body, "prompt": ids, "echo": "".join(texts)}
+
     async def _completion(self, request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.read())
         self.requests.append(body)
+        if isinstance(body["prompt"], dict):
+            body = self._with_images(body)
         slot = body.get("id_slot", 0) % self.slots
         self._busy.add(slot)
         try:
@@ -343,6 +375,7 @@ class LlamaFake:
             "model": self.model,
             "tokens_predicted": len(tokens),
             "tokens_evaluated": len(prompt),
+            "prompt": body.get("echo", ""),
             "generation_settings": {key: body[key] for key in body if key != "prompt"},
             "truncated": stop_type == "limit" and len(prompt) + len(tokens) >= self.context,
             "stop_type": stop_type,
@@ -407,8 +440,8 @@ def _error(status: int, message: str, kind: str, **more: int) -> web.Response:
 
 
 def _spoiled(reply: dict[str, Any], fault: Fault | None, vocab_size: int) -> dict[str, Any]:
-    tokens = reply["tokens"]
-    entries = reply["completion_probabilities"]
+    tokens = reply.get("tokens", [])
+    entries = reply.get("completion_probabilities", [])
     long = [*tokens, *tokens[-1:] * 64]
     changed: dict[Fault | None, dict[str, Any]] = {
         Fault.WRONG_COUNT: {"tokens_predicted": len(tokens) + 1},
@@ -421,8 +454,9 @@ def _spoiled(reply: dict[str, Any], fault: Fault | None, vocab_size: int) -> dic
         Fault.NAN_LITERAL: {"completion_probabilities": [{**one, "prob": math.nan} for one in entries]},
         Fault.PROBABILITY_ABOVE_ONE: {"completion_probabilities": [{**one, "prob": 1.5} for one in entries]},
         Fault.CERTAIN: {"completion_probabilities": [{**one, "prob": 1.0, "logprob": 0.0} for one in entries]},
-        Fault.WRONG_PROMPT_LENGTH: {"tokens_evaluated": reply["tokens_evaluated"] + 1},
+        Fault.WRONG_PROMPT_LENGTH: {"tokens_evaluated": reply.get("tokens_evaluated", 0) + 1},
         Fault.UNKNOWN_STOP: {"stop_type": "none"},
+        Fault.OTHER_TEXT: {"prompt": "something else"},
     }
     spoiled = {**reply, **changed.get(fault, {})}
     if fault is Fault.MISSING_FIELD:

@@ -14,10 +14,12 @@ from http.client import METHOD_NOT_ALLOWED, NOT_FOUND
 import msgspec
 
 from turnstile.engines.address import not_served
-from turnstile.engines.base import Capabilities
+from turnstile.engines.base import Capabilities, Missing
+from turnstile.engines.llamacpp_images import Showing, ShownPrompt
 from turnstile.engines.llamacpp_request import RequestBody, WrittenPrompt
 from turnstile.engines.llamacpp_run import Ground, Run
 from turnstile.engines.llamacpp_shapes import Completion, Models, Props, Tokenized, broken, read
+from turnstile.engines.llamacpp_sight import ImageCounts, Sight, Spellings, look
 from turnstile.engines.llamacpp_slots import SlotPool
 from turnstile.engines.logprob_fill import Letter
 from turnstile.engines.prompt_json import PromptJson
@@ -39,14 +41,15 @@ def random_seed() -> int:
 class LlamaServer:
     """A llama.cpp server that answers, and what it says of itself. `speaking` makes it an engine."""
 
-    def __init__(self, wire: Wire, capabilities: Capabilities, model_path: str) -> None:
+    def __init__(self, wire: Wire, capabilities: Capabilities, model_path: str, sight: Sight | None = None) -> None:
         self.wire = wire
+        self.sight = sight
         self._capabilities = capabilities
         self._model_path = model_path
 
     @classmethod
     async def open(cls, url: str, api_key: str = "", name: str = "llamacpp") -> LlamaServer:
-        """Connect and read `/props` and `/v1/models`.
+        """Connect, read `/props` and `/v1/models`, and see what the server does around an image.
 
         Raises: CallerError `engine_address` if another server is there; EngineError `engine_unreachable`,
         `engine_refused` or `engine_broken`.
@@ -58,10 +61,12 @@ class LlamaServer:
                 raise not_served(wire.base_url, foreign)
             props = read(answer, Props)
             models = read(await wire.get("/v1/models"), Models)
+            seen = await look(wire.post, props)
+            capabilities = _capabilities(name, props, models, seen)
         except TurnstileError:
             await wire.close()
             raise
-        return cls(wire, _capabilities(name, props, models), props.model_path)
+        return cls(wire, capabilities, props.model_path, seen if isinstance(seen, Sight) else None)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -112,6 +117,8 @@ class LlamaCpp:
         self._seeds = seeds
         self._slots = SlotPool(server.capabilities.concurrency or 1)
         self._prompts = PromptJson()
+        post, sight = server.wire.post, server.sight
+        self._showing = None if sight is None else Showing(sight, vocabulary, ImageCounts(post, sight), Spellings(post))
         self._ground = Ground(self._complete, vocabulary, Letter(vocabulary), server.capabilities.context_length)
 
     @property
@@ -122,17 +129,22 @@ class LlamaCpp:
     async def generate(self, prompt: Prompt, draw: Draw, emit: Emit) -> Generation:
         """Sample one completion; see `Engine.generate`.
 
-        Raises: EngineError; CallerError `context_length_exceeded`.
+        Raises: EngineError; CallerError `context_length_exceeded`, and as `Showing.of` for a prompt with images.
         """
         seed = self._seeds() if draw.seed is None else draw.seed
+        shown = await self._shown(prompt)
         async with self._slots.lease(draw.affinity) as lease:
-            written = WrittenPrompt(self._prompts.of(draw.affinity, prompt.ids_T), len(prompt))
+            if shown is None:
+                written = WrittenPrompt(self._prompts.of(draw.affinity, prompt.ids_T), len(prompt))
+            else:
+                written = WrittenPrompt(shown.json, shown.length, shown.echo)
             run = Run(self._ground, RequestBody(written, draw, lease, seed), draw)
-            if isinstance(draw.constraint, Free):
+            if isinstance(draw.constraint, Free) and shown is None:
                 await run.in_segments(emit)
             else:
                 await run.at_once(emit)
-            return run.generation(seed)
+            generation = run.generation(seed)
+        return generation if shown is None else msgspec.structs.replace(generation, expanded=shown.expanded)
 
     async def health(self) -> str:
         """Empty if it is ready, else what is wrong, as a sentence."""
@@ -141,6 +153,11 @@ class LlamaCpp:
     async def close(self) -> None:
         """Close all connections."""
         await self._server.close()
+
+    async def _shown(self, prompt: Prompt) -> ShownPrompt | None:
+        if not prompt.media or prompt.placeholder_id is None or self._showing is None:
+            return None
+        return await self._showing.of(prompt, prompt.placeholder_id)
 
     async def _complete(self, body: bytes) -> Completion:
         return read(await self._server.wire.post("/completion", body), Completion)
@@ -159,7 +176,7 @@ def _foreign(answer: WireAnswer) -> str:
     return "" if is_object or answer.status >= 500 else "/props is no JSON object"
 
 
-def _capabilities(name: str, props: Props, models: Models) -> Capabilities:
+def _capabilities(name: str, props: Props, models: Models, seen: Sight | Missing | None) -> Capabilities:
     if props.total_slots < 1:
         raise broken(f"/props says total_slots {props.total_slots}")
     served = dict.fromkeys(served for entry in models.data for served in (entry.id, *entry.aliases))
@@ -175,4 +192,6 @@ def _capabilities(name: str, props: Props, models: Models) -> Capabilities:
         constraints=frozenset({"schema", "grammar"}),
         max_top_logprobs=MAX_TOP_LOGPROBS,
         echoes_prompt_ids="count",
+        images="collapsed" if isinstance(seen, Sight) else "none",
+        missing=(seen,) if isinstance(seen, Missing) else (),
     )

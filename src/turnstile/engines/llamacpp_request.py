@@ -25,6 +25,7 @@ _ALWAYS = (
     "timings/cache_n",
 )
 _FIRST = (*_ALWAYS, "generation_settings")
+_SHOWN = (*_FIRST, "prompt")
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -101,11 +102,13 @@ def samplers(draw: Draw) -> tuple[str, ...]:
 
 
 class WrittenPrompt(msgspec.Struct, frozen=True):
-    """A prompt as the inside of a JSON array."""
+    """A prompt as the inside of a JSON array, or with images as a JSON object."""
 
     json: bytes
     length: int
-    """Ids in it."""
+    """Ids in it, images included."""
+    echo: str | None = None
+    """What the server has to say that it ran, decoded, if the prompt has images; None: it has none."""
 
 
 class RequestBody:
@@ -114,6 +117,7 @@ class RequestBody:
     def __init__(self, prompt: WrittenPrompt, draw: Draw, lease: Lease, seed: int) -> None:
         self._prompt = prompt.json
         self._prompt_length = prompt.length
+        self._echo = prompt.echo
         self._draw = draw
         self._lease = lease
         self._seed = seed
@@ -123,6 +127,11 @@ class RequestBody:
     def prompt_length(self) -> int:
         """Ids in the prompt."""
         return self._prompt_length
+
+    @property
+    def echo(self) -> str | None:
+        """The text that a prompt with images has to be echoed as; None: it has no images."""
+        return self._echo
 
     @property
     def lease(self) -> Lease:
@@ -138,7 +147,7 @@ class RequestBody:
             id_slot=self._lease.id_slot,
             n_probs=max(1, draw.top_logprobs),
             post_sampling_probs=self._mode is LogprobsMode.PROCESSED,
-            response_fields=_ALWAYS if sampled_S else _FIRST,
+            response_fields=_ALWAYS if sampled_S else _FIRST if self._echo is None else _SHOWN,
             samplers=samplers(draw),
             temperature=max(0.0, draw.temperature),
             top_k=draw.top_k,
@@ -167,6 +176,8 @@ class RequestBody:
         return self._written(sampled_S, request)
 
     def _written(self, sampled_S: list[int], request: _Request) -> bytes:
+        if self._echo is not None:
+            return b'{"prompt":' + self._prompt + b"," + msgspec.json.encode(request)[1:]
         ids = b",".join(part for part in (self._prompt, ids_json(sampled_S)) if part)
         return b'{"prompt":[' + ids + b"]," + msgspec.json.encode(request)[1:]
 

@@ -14,7 +14,7 @@ from turnstile.engines.probability_gaps import align
 from turnstile.engines.stop_scan import StopScan
 from turnstile.errors import EchoMismatch
 from turnstile.generation import Delta, Draw, Emit, Finish, Free, Generation, LogprobsMode, Note, Numbers
-from turnstile.reasons import NoteCode
+from turnstile.reasons import ImageFault, NoteCode
 from turnstile.tokens import IdRun, LogprobRun, Vocabulary
 
 FIRST_SEGMENT = 2
@@ -76,7 +76,7 @@ class Run:
             size = GROWN_SEGMENT if cut_short or size < GROWN_SEGMENT else LONGEST_SEGMENT
 
     async def at_once(self, emit: Emit) -> None:
-        """Sample in one request: a grammar's state lives no longer than a request."""
+        """Sample in one request: a grammar's state lives no longer than one, and ids cannot follow images."""
         count = self._allowed(self._draw.max_tokens if self._draw.max_tokens is not None else _NO_LIMIT)
         if count <= 0:
             return
@@ -131,6 +131,11 @@ class Run:
         self._requests += 1
         prompt_length = self._body.prompt_length + len(self._ids)
         _check(answer, prompt_length, count, self._vocabulary.size)
+        if self._body.echo is not None and answer.prompt != self._body.echo:
+            raise EchoMismatch(
+                f"llama.cpp ran other text around the images than was sent ({ImageFault.IMAGE_IN_WRONG_PLACE})",
+                remedy="Check that nothing between Turnstile and the engine changes requests",
+            )
         if self._ids and answer.cache_n is not None and answer.cache_n < prompt_length // 2:
             self._body.lease.found_empty()
         self._first = self._first or answer
@@ -190,6 +195,9 @@ class Run:
     async def _asked_again(self, at: int) -> float | None:
         """The log-probability of the sampled token at an index, from what the engine says behind the ids before it."""
         before, token = self._ids[:at], self._ids[at]
+        if self._body.echo is not None:
+            # Images go with text only, and the ids before a gap need not be how their text is spelled.
+            return None
         if self._mode is LogprobsMode.RAW:
             value = await self._refill.raw(before, token)
         elif self._draw.is_unfiltered:

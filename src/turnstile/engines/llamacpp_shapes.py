@@ -19,6 +19,12 @@ class GenerationDefaults(msgspec.Struct, frozen=True):
     n_ctx: int
 
 
+class Modalities(msgspec.Struct, frozen=True):
+    """What the model can be given beside text."""
+
+    vision: bool = False
+
+
 class Props(msgspec.Struct, frozen=True):
     """`GET /props`."""
 
@@ -30,6 +36,9 @@ class Props(msgspec.Struct, frozen=True):
     bos_token: str = ""
     eos_token: str = ""
     build_info: str = "unknown"
+    modalities: Modalities = Modalities()
+    media_marker: str = ""
+    """What stands for an image in the text of a prompt; another one each time the server starts."""
 
 
 class ModelMeta(msgspec.Struct, frozen=True):
@@ -82,6 +91,8 @@ class Completion(msgspec.Struct, frozen=True):
     cache_n: int | None = msgspec.field(default=None, name="timings/cache_n")
     """The server names a trimmed field by its whole path."""
     generation_settings: msgspec.Raw = msgspec.Raw(b"{}")
+    prompt: str = ""
+    """The prompt that was run, decoded, if it was asked for; images leave nothing in it."""
 
     @property
     def settings(self) -> JsonText:
@@ -93,6 +104,19 @@ class Tokenized(msgspec.Struct, frozen=True):
     """`/tokenize`."""
 
     tokens: list[int]
+
+
+class Echoed(msgspec.Struct, frozen=True):
+    """What `/completion` says of a prompt."""
+
+    prompt: str
+    tokens_evaluated: int
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """`/v1/chat/completions/input_tokens`."""
+
+    input_tokens: int
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
