@@ -143,10 +143,21 @@ def test_a_group_comes_when_its_last_rollout_was_seen(group: list[dict[str, Any]
 
 def test_notes_name_what_is_lost_and_what_is_counted_wrongly(group: list[dict[str, Any]], made: Any) -> None:
     _, report = made("nemo_rl", group)
-    assert len(report.notes) == 3
-    assert any("policy versions" in note for note in report.notes)
-    assert any("2 rollouts have several sequences" in note for note in report.notes)
+    assert report.notes == (
+        "NeMo-RL has no place for parts of rewards; sequences written without: 4",
+        "NeMo-RL has no place for policy versions; sequences written without: 4",
+        "NeMo-RL counts each sequence as a rollout when it compares rewards, so its baseline leans towards rollouts "
+        "with many; rollouts with several: 2",
+    )
     assert made("art", group)[1].notes == ()
+
+
+def test_filters_that_a_trainer_recomputes_without_are_noted(group: list[dict[str, Any]], made: Any) -> None:
+    group[0]["samplings"][0]["top_p"] = 0.9
+    _, report = made("art", group)
+    assert report.notes == (
+        "W804 a trainer that recomputes gets another distribution: top_p without kept sets; rollouts: 1",
+    )
 
 
 def test_atif_is_for_people_and_gets_everything(group: list[dict[str, Any]], made: Any) -> None:

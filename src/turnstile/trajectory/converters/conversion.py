@@ -10,6 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from turnstile.errors import CallerError
+from turnstile.trajectory.check_signal import check_signal
 from turnstile.trajectory.converters import CONVERTERS, converter_named
 from turnstile.trajectory.converters.base import Converter, Keeps, Lost, Rows, Unit
 from turnstile.trajectory.converters.options import OneSequence, Options, options_of
@@ -76,6 +77,7 @@ class Conversion:
         self._left_out: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._lost: Counter[Lost] = Counter()
+        self._warned: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[Converted]:
         """The samples, in the order of the rollouts; a group's comes when its last rollout was seen.
@@ -85,6 +87,7 @@ class Conversion:
         self._left_out.clear()
         self._counts.clear()
         self._lost.clear()
+        self._warned.clear()
         known = survey(self._source(), self._converter.facts, self._options)
         for rows in self._units(known):
             try:
@@ -118,11 +121,13 @@ class Conversion:
     def _notes(self) -> Iterator[str]:
         trainer, several = self._converter.facts.trainer, self._counts["several"]
         for lost, count in sorted(self._lost.items()):
-            yield f"{trainer} has no place for {lost.value}: those of {count} sequences are not in its samples"
+            yield f"{trainer} has no place for {lost.value}; sequences written without: {count}"
+        for warning, count in sorted(self._warned.items()):
+            yield f"W804 {warning}; rollouts: {count}"
         if several and self._converter.facts.rows is Rows.COUNTED:
             yield (
-                f"{several} rollouts have several sequences, and {trainer} counts each of them as a rollout when it "
-                "compares rewards: its baseline leans towards rollouts with many"
+                f"{trainer} counts each sequence as a rollout when it compares rewards, so its baseline leans towards "
+                f"rollouts with many; rollouts with several: {several}"
             )
 
     def _units(self, known: Survey) -> Iterator[tuple[Row, ...]]:
@@ -236,6 +241,8 @@ class Conversion:
         self._counts["samples"] += 1
         for row in rows:
             first = row.row == 0
+            if first:
+                self._warned.update(fault.message for fault in check_signal(row.rollout) if fault.code == "W804")
             self._counts["rollouts"] += first
             self._counts["several"] += first and row.rows > 1
             self._counts["sequences"] += 1
