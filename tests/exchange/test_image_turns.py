@@ -8,107 +8,28 @@ from typing import Any
 import msgspec
 import pytest
 
-from turnstile.conversation import Answer, Call, Ending, Media, Message, Role, Sampling, Text
+from turnstile.conversation import Call, Ending, Message, Role, Text
 from turnstile.errors import CallerError, TurnstileError
 from turnstile.exchange.draws import Overflow
-from turnstile.exchange.failures import Progress
-from turnstile.exchange.inflight import Flight
-from turnstile.exchange.rollouts import Opening, OpenRollout, Rollouts
-from turnstile.exchange.run import run
+from turnstile.exchange.rollouts import Opening, Rollouts
 from turnstile.exchange.world import World
 from turnstile.generation import BridgeKind, Forked, Prompt, Root, Spliced
 from turnstile.history.pictures import pictures
-from turnstile.journal import CallFailed, CallStarted, ImageRun, ShownImage
+from turnstile.journal import CallFailed, ImageRun, ShownImage
 from turnstile.reasons import FailReason, ForkReason, ImageFault, IncompleteReason, NoteCode
 from turnstile.store import Blobs
 from turnstile.tokens import SegmentKind
-from turnstile.trajectory.assemble import assemble
-from turnstile.trajectory.files import read, write
-from turnstile.trajectory.shapes import Rollout
-from turnstile.trajectory.side_files import SideKind
-from turnstile.trajectory.validate import validate_file
 
 pytestmark = pytest.mark.families
 
 
-class Agent:
-    """One agent and the rollout it talks to."""
-
-    def __init__(self, world: World, rollout: OpenRollout) -> None:
-        self.world = world
-        self.rollout = rollout
-        self.engine: Any = world.engine
-        self.messages: list[Message] = []
-        self.media: list[Media] = []
-
-    def say(self, *parts: str | Media, role: Role = Role.USER, call_id: str = "") -> Agent:
-        self.media += [part for part in parts if isinstance(part, Media)]
-        shown = tuple(Text(part) if isinstance(part, str) else part.image for part in parts)
-        self.messages.append(Message(role, shown, call_id=call_id))
-        return self
-
-    async def ask(self, text: str, **sampling: Any) -> Flight:
-        """Have this sampled, and take the answer into the history."""
-        ids = self.world.served.tokenizer.encode(text + "<|im_end|>").tolist()
-        self.engine.answers += [ids] * (sampling.get("choices") or 1)
-        media = {each.sha256: each for each in self.media}
-        shown = {image.sha256 for message in self.messages for image in message.images}
-        call = Call(
-            "openai.chat", "m", tuple(self.messages), sampling=Sampling(**sampling),
-            media=tuple(each for sha256, each in media.items() if sha256 in shown),
-        )  # fmt: skip
-        flight = await self.fly(call)
-        if isinstance(flight.outcome, Answer):
-            self.messages.append(flight.outcome.replies[0].message)
-        return flight
-
-    async def fly(self, call: Call) -> Flight:
-        flight = self.rollout.take_off(call, f"digest of {len(self.rollout.forest.calls)}")
-        await run(self.world, self.rollout, call, flight, Progress("r", call.dialect))
-        return flight
-
-    @property
-    def prompt(self) -> Prompt:
-        return self.engine.prompts[-1]
-
-    @property
-    def started(self) -> CallStarted:
-        return list(self.rollout.forest.calls.values())[-1].started
-
-    def exported(self, folder: Path) -> Rollout:
-        """The trajectory, written with its images and found to be in order."""
-        rollout = assemble(self.rollout.forest)
-        blobs = Blobs(folder)
-
-        class Stored:
-            def side_bytes(self, kind: SideKind, name_sha256: str) -> bytes:
-                return blobs.get(name_sha256)
-
-        file = folder / "out.jsonl"
-        write(file, [rollout], Stored())
-        assert [str(each) for each in validate_file(file) if each.code.startswith(("E", "W6"))] == []
-        assert list(read(file)) == [rollout]
-        return rollout
-
-    def ran(self) -> list[list[int]]:
-        """Each prompt as the engine ran it and what it sampled, by call."""
-        nodes = self.rollout.forest.nodes
-        return [
-            [*run.ids_T.tolist(), *node.choice.ids_S.tolist()]
-            for run, node in zip(self.engine.runs, nodes, strict=True)
-        ]
-
-    def text(self, prompt: Prompt | None = None) -> str:
-        return self.world.served.tokenizer.decode((prompt or self.prompt).ids_T)
-
-
 @pytest.fixture
-async def agent(sighted: World, rollouts: Rollouts) -> Agent:
-    return Agent(sighted, await rollouts.create(Opening("r"), ""))
+async def agent(seeing: Any, sighted: World, rollouts: Rollouts) -> Any:
+    return seeing.Agent(sighted, await rollouts.create(Opening("r"), ""))
 
 
 async def test_an_image_is_durable_before_the_engine_hears_and_recorded_with_its_size_and_run(
-    agent: Agent, seeing: Any, tmp_path: Path
+    agent: Any, seeing: Any, tmp_path: Path
 ) -> None:
     shot = seeing.picture(112, 84)
     kept: list[bytes] = []
@@ -130,7 +51,7 @@ async def test_an_image_is_durable_before_the_engine_hears_and_recorded_with_its
     assert node.choice.usage.prompt_tokens == len(agent.started.added_A) + 11
 
 
-async def test_a_spliced_turn_brings_the_held_images_first_and_records_its_own(agent: Agent, seeing: Any) -> None:
+async def test_a_spliced_turn_brings_the_held_images_first_and_records_its_own(agent: Any, seeing: Any) -> None:
     one, two = seeing.picture(112, 84), seeing.picture(56, 56)
     await agent.say(one, "What is this?").ask("A door.")
     first = agent.prompt
@@ -144,7 +65,7 @@ async def test_a_spliced_turn_brings_the_held_images_first_and_records_its_own(a
     ]  # fmt: skip
 
 
-async def test_an_image_in_a_tools_result_goes_beside_its_placeholder(agent: Agent, seeing: Any) -> None:
+async def test_an_image_in_a_tools_result_goes_beside_its_placeholder(agent: Any, seeing: Any) -> None:
     shot = seeing.picture(56, 84)
     await agent.say("look").ask("Looking.")
     flight = await agent.say("Screen:", shot, role=Role.TOOL, call_id="x").ask("A door.")
@@ -153,7 +74,7 @@ async def test_an_image_in_a_tools_result_goes_beside_its_placeholder(agent: Age
     assert "Screen:<|vision_start|><|image_pad|><|vision_end|>" in agent.text()
 
 
-async def test_an_image_resized_by_the_client_is_another_image_and_forks(agent: Agent, seeing: Any) -> None:
+async def test_an_image_resized_by_the_client_is_another_image_and_forks(agent: Any, seeing: Any) -> None:
     await agent.say("look", seeing.picture(112, 112)).ask("A door.")
     agent.messages[0] = Message(Role.USER, (Text("look"), seeing.picture(56, 56).image))
     agent.media.append(seeing.picture(56, 56))
@@ -164,7 +85,7 @@ async def test_an_image_resized_by_the_client_is_another_image_and_forks(agent: 
 
 
 async def test_the_bytes_of_an_image_that_is_only_named_come_from_the_store(
-    agent: Agent, seeing: Any, tmp_path: Path
+    agent: Any, seeing: Any, tmp_path: Path
 ) -> None:
     shot = seeing.picture(112, 84)
     await agent.say("look", shot).ask("A door.")
@@ -179,7 +100,7 @@ async def test_the_bytes_of_an_image_that_is_only_named_come_from_the_store(
 
 
 async def test_equal_bytes_are_stored_once_and_equal_beginnings_are_not_equal_images(
-    agent: Agent, seeing: Any, tmp_path: Path
+    agent: Any, seeing: Any, tmp_path: Path
 ) -> None:
     """Public case I2."""
     one = seeing.picture(112, 84)
@@ -194,7 +115,7 @@ async def test_equal_bytes_are_stored_once_and_equal_beginnings_are_not_equal_im
 
 
 async def test_case_i3_a_sliding_window_puts_earlier_answers_back_with_their_own_ids(
-    agent: Agent, seeing: Any, tmp_path: Path
+    agent: Any, seeing: Any, tmp_path: Path
 ) -> None:
     shots = [seeing.picture(56 + 28 * turn, 84, turn) for turn in range(6)]
     histories = []
@@ -221,7 +142,7 @@ async def test_case_i3_a_sliding_window_puts_earlier_answers_back_with_their_own
     assert len([file for file in (tmp_path / "out.jsonl.media").rglob("*") if file.is_file()]) == 6
 
 
-async def test_a_growing_window_is_one_path(agent: Agent, seeing: Any, tmp_path: Path) -> None:
+async def test_a_growing_window_is_one_path(agent: Any, seeing: Any, tmp_path: Path) -> None:
     shots = [seeing.picture(56, 56 + 28 * turn, turn) for turn in range(5)]
     for turn, shot in enumerate(shots):
         flight = await agent.say(f"step {turn}", shot).ask(f"Done {turn}")
@@ -235,7 +156,7 @@ async def test_a_growing_window_is_one_path(agent: Agent, seeing: Any, tmp_path:
     ]
 
 
-async def test_the_text_of_a_placeholder_is_refused_beside_images(agent: Agent, seeing: Any) -> None:
+async def test_the_text_of_a_placeholder_is_refused_beside_images(agent: Any, seeing: Any) -> None:
     flight = await agent.say("say <|image_pad|>", seeing.picture(56, 56)).ask("No.")
     assert isinstance(flight.outcome, CallerError)
     assert flight.outcome.param == "messages[0]"
@@ -243,7 +164,7 @@ async def test_the_text_of_a_placeholder_is_refused_beside_images(agent: Agent, 
 
 
 async def test_case_a5_a_sampled_placeholder_is_no_image_and_never_takes_one_in(
-    agent: Agent, seeing: Any, tmp_path: Path
+    agent: Any, seeing: Any, tmp_path: Path
 ) -> None:
     one, two = seeing.picture(112, 84), seeing.picture(56, 56)
     await agent.say("look", one).ask("Hello<|image_pad|>")
@@ -262,9 +183,7 @@ async def test_case_a5_a_sampled_placeholder_is_no_image_and_never_takes_one_in(
     assert rollout.token_counts.masked == {"sampled_placeholder": 1}
 
 
-async def test_an_answer_with_a_sampled_placeholder_cannot_be_continued_beside_images(
-    agent: Agent, seeing: Any
-) -> None:
+async def test_an_answer_with_a_sampled_placeholder_cannot_be_continued_beside_images(agent: Any, seeing: Any) -> None:
     shot = seeing.picture(56, 56)
     await agent.say("look", shot).ask("Hello<|image_pad|> and")
     call = Call("openai.chat", "m", tuple(agent.messages), media=(shot,), ending=Ending.CONTINUE)
@@ -274,7 +193,7 @@ async def test_an_answer_with_a_sampled_placeholder_cannot_be_continued_beside_i
 
 
 async def test_an_engine_that_says_nothing_of_its_images_is_spliced_on_and_marked(
-    agent: Agent, seeing: Any, tmp_path: Path
+    agent: Any, seeing: Any, tmp_path: Path
 ) -> None:
     agent.engine.twist = seeing.without_expansion
     await agent.say("look", seeing.picture(112, 84)).ask("A door.")
@@ -288,7 +207,7 @@ async def test_an_engine_that_says_nothing_of_its_images_is_spliced_on_and_marke
     assert rollout.token_counts.trainable == 0
 
 
-async def test_what_an_engine_did_not_say_at_first_it_may_say_later(agent: Agent, seeing: Any) -> None:
+async def test_what_an_engine_did_not_say_at_first_it_may_say_later(agent: Any, seeing: Any) -> None:
     agent.engine.twist = seeing.without_expansion
     await agent.say("look", seeing.picture(112, 84)).ask("A door.")
     agent.engine.twist = seeing.honest
@@ -296,7 +215,7 @@ async def test_what_an_engine_did_not_say_at_first_it_may_say_later(agent: Agent
     assert agent.rollout.forest.nodes[-1].choice.image_runs == (ImageRun(12, 12), ImageRun(4, 4))
 
 
-async def test_an_image_that_is_run_otherwise_than_before_is_an_error_and_no_turn(agent: Agent, seeing: Any) -> None:
+async def test_an_image_that_is_run_otherwise_than_before_is_an_error_and_no_turn(agent: Any, seeing: Any) -> None:
     await agent.say("look", seeing.picture(112, 84)).ask("A door.")
 
     def larger(prompt: Prompt, generation: Any) -> Any:
@@ -315,7 +234,7 @@ async def test_an_image_that_is_run_otherwise_than_before_is_an_error_and_no_tur
     assert (failed.reason, agent.rollout.forest.node_count) == (FailReason.ECHO_MISMATCH, 1)
 
 
-async def test_the_window_is_measured_with_images_as_large_as_they_were(agent: Agent, seeing: Any) -> None:
+async def test_the_window_is_measured_with_images_as_large_as_they_were(agent: Any, seeing: Any) -> None:
     shot = seeing.picture(280, 280)
     await agent.say("look", shot).ask("A door.")
     collapsed = len(agent.prompt)
@@ -327,6 +246,6 @@ async def test_the_window_is_measured_with_images_as_large_as_they_were(agent: A
     assert agent.started.draw.max_tokens == collapsed + 300 - prompt
 
 
-async def test_all_choices_of_a_call_are_shown_the_same_images(agent: Agent, seeing: Any) -> None:
+async def test_all_choices_of_a_call_are_shown_the_same_images(agent: Any, seeing: Any) -> None:
     await agent.say("look", seeing.picture(112, 84)).ask("A door.", choices=2)
     assert [node.choice.image_runs for node in agent.rollout.forest.nodes] == [(ImageRun(12, 12),)] * 2

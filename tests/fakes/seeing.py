@@ -6,14 +6,28 @@ import hashlib
 import struct
 import zlib
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from turnstile.conversation import Media, Usage
+from turnstile.conversation import Answer, Call, Media, Message, Role, Sampling, Text, Usage
 from turnstile.engines.base import Capabilities
+from turnstile.exchange.failures import Progress
+from turnstile.exchange.inflight import Flight
+from turnstile.exchange.rollouts import OpenRollout
+from turnstile.exchange.run import run
+from turnstile.exchange.world import World
 from turnstile.expansion import ExpandedIds, ImageRange
 from turnstile.generation import Delta, Draw, Emit, Finish, Generation, LogprobsMode, Prompt
+from turnstile.journal import CallStarted
+from turnstile.store import Blobs
 from turnstile.tokens import IdRun, LogprobRun
+from turnstile.trajectory.assemble import assemble
+from turnstile.trajectory.files import read, write
+from turnstile.trajectory.shapes import Rollout
+from turnstile.trajectory.side_files import SideKind
+from turnstile.trajectory.validate import validate_file
 
 CAPABILITIES = Capabilities(
     engine="seeing",
@@ -114,3 +128,74 @@ class SeeingEngine:
 
 def without_expansion(_: Prompt, generation: Generation) -> Generation:
     return msgspec.structs.replace(generation, expanded=None)
+
+
+class Agent:
+    """One agent and the rollout it talks to."""
+
+    def __init__(self, world: World, rollout: OpenRollout) -> None:
+        self.world = world
+        self.rollout = rollout
+        self.engine: Any = world.engine
+        self.messages: list[Message] = []
+        self.media: list[Media] = []
+
+    def say(self, *parts: str | Media, role: Role = Role.USER, call_id: str = "") -> Agent:
+        self.media += [part for part in parts if isinstance(part, Media)]
+        shown = tuple(Text(part) if isinstance(part, str) else part.image for part in parts)
+        self.messages.append(Message(role, shown, call_id=call_id))
+        return self
+
+    async def ask(self, text: str, **sampling: Any) -> Flight:
+        """Have this sampled, and take the answer into the history."""
+        ids = self.world.served.tokenizer.encode(text + "<|im_end|>").tolist()
+        self.engine.answers += [ids] * (sampling.get("choices") or 1)
+        media = {each.sha256: each for each in self.media}
+        shown = {image.sha256 for message in self.messages for image in message.images}
+        call = Call(
+            "openai.chat", "m", tuple(self.messages), sampling=Sampling(**sampling),
+            media=tuple(each for sha256, each in media.items() if sha256 in shown),
+        )  # fmt: skip
+        flight = await self.fly(call)
+        if isinstance(flight.outcome, Answer):
+            self.messages.append(flight.outcome.replies[0].message)
+        return flight
+
+    async def fly(self, call: Call) -> Flight:
+        flight = self.rollout.take_off(call, f"digest of {len(self.rollout.forest.calls)}")
+        await run(self.world, self.rollout, call, flight, Progress("r", call.dialect))
+        return flight
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.engine.prompts[-1]
+
+    @property
+    def started(self) -> CallStarted:
+        return list(self.rollout.forest.calls.values())[-1].started
+
+    def exported(self, folder: Path) -> Rollout:
+        """The trajectory, written with its images and found to be in order."""
+        rollout = assemble(self.rollout.forest)
+        blobs = Blobs(folder)
+
+        class Stored:
+            def side_bytes(self, kind: SideKind, name_sha256: str) -> bytes:
+                return blobs.get(name_sha256)
+
+        file = folder / "out.jsonl"
+        write(file, [rollout], Stored())
+        assert [str(each) for each in validate_file(file) if each.code.startswith(("E", "W6"))] == []
+        assert list(read(file)) == [rollout]
+        return rollout
+
+    def ran(self) -> list[list[int]]:
+        """Each prompt as the engine ran it and what it sampled, by call."""
+        nodes = self.rollout.forest.nodes
+        return [
+            [*run.ids_T.tolist(), *node.choice.ids_S.tolist()]
+            for run, node in zip(self.engine.runs, nodes, strict=True)
+        ]
+
+    def text(self, prompt: Prompt | None = None) -> str:
+        return self.world.served.tokenizer.decode((prompt or self.prompt).ids_T)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
 from turnstile.conversation import Image, Message, Role, Text, ToolCall
-from turnstile.trajectory.chat_shape import Shelf, chat_message
+from turnstile.errors import CallerError
+from turnstile.trajectory.chat_shape import Shelf, chat_message, shown_parts, without_images
 
 
 def test_an_answer_with_a_call_has_no_content_and_keeps_its_arguments_as_written():
@@ -38,3 +41,17 @@ def test_equal_messages_and_tool_lists_have_one_index():
     assert [shelf.tools(('{"a":1}',)), shelf.tools(()), shelf.tools(('{"a":1}',))] == [0, None, 0]
     assert shelf.tool_lists == (({"a": 1},),)
     assert shelf.messages == ({"role": "user", "content": "a"}, {"role": "user", "content": ""})
+
+
+def test_the_parts_of_a_message_with_an_image_are_read_back():
+    message = Message(Role.USER, (Text("a"), Image("ab" * 32, "image/png"), Text("b")))
+    shaped = chat_message(message)
+    assert shown_parts(shaped) == message.parts
+    assert without_images(shaped) == {"role": "user", "content": [{"type": "text", "text": t} for t in ("a", "b")]}
+    assert shown_parts(chat_message(Message(Role.USER, (Text("a"), Text("b"))))) == ()
+    assert shown_parts({"role": "user", "content": "a"}) == ()
+
+
+def test_a_message_whose_image_has_no_hash_is_none():
+    with pytest.raises(CallerError, match="cannot be read"):
+        shown_parts({"role": "user", "content": [{"type": "image"}]})

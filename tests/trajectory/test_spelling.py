@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import struct
 
+import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from turnstile.conversation import Usage
+from turnstile.errors import CallerError
 from turnstile.expansion import ExpandedIds, ImageRange
 from turnstile.generation import Forked, NodeRef
 from turnstile.history.forest import Forest
@@ -17,7 +20,7 @@ from turnstile.reasons import ForkReason, IncompleteReason
 from turnstile.tokens import IdRun
 from turnstile.trajectory.assemble import assemble
 from turnstile.trajectory.shapes import MediaEntry
-from turnstile.trajectory.spelling import Spelled, Spelling
+from turnstile.trajectory.spelling import Spelled, Spelling, collapsed
 from turnstile.trajectory.validate import validate
 
 PAD, BREAK = 60, 61
@@ -181,3 +184,22 @@ def test_every_rollout_with_images_keeps_the_rules_of_the_format(new_journal, da
         for entry in sequence.media:
             run = sequence.token_ids.slice(entry.offset, entry.offset + entry.length).tolist()
             assert (run.count(PAD), run[0]) == (entry.num_tokens, PAD)
+
+
+def test_a_sequence_is_collapsed_to_what_was_held_with_every_border_in_its_place(journal):
+    first = look(journal)
+    journal.start("c1", [4, PAD, 8, 9, 10], first, images=(shown(1, TWO),), placeholder_id=PAD)
+    run = ImageRun(3, 2, IdRun.of([PAD, BREAK, PAD]))
+    (last,) = journal.commit("c1", journal.choice("c1", [31, 2], image_runs=(run,), usage=Usage(16, 2)))
+    forest = journal.forest()
+    (sequence,) = assemble(forest).sequences
+    bare = collapsed(sequence)
+    assert bare.ids_T == forest.node(last).held_T
+    assert [bare.index(each.end) for each in sequence.segments] == [3, 5, 7, 10, 12, 14]
+
+
+def test_media_that_overlap_are_refused_by_name(journal):
+    look(journal)
+    (sequence,) = assemble(journal.forest()).sequences
+    with pytest.raises(CallerError, match="media of sequence ro/0 are not in order"):
+        collapsed(msgspec.structs.replace(sequence, media=(image(ONE, 1, 3, 3), image(ONE, 2, 3, 3))))

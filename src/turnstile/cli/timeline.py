@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from turnstile.tokens import IdRun, SegmentKind
-from turnstile.trajectory.format import Rollout, Sequence, SequenceSegment
+from turnstile.trajectory.format import MediaEntry, Rollout, Sequence, SequenceSegment
 
 _COLOURS = {
     SegmentKind.PROMPT: "cyan",
@@ -47,9 +47,25 @@ def _table(rollout: Rollout, sequence: Sequence, decode: Callable[[IdRun], str],
     room = max(_SHORTEST, min(_LONGEST, width - taken))
     for segment, (tokens, origin, call, logprob) in zip(sequence.segments, facts, strict=True):
         colour = _COLOURS.get(SegmentKind(segment.kind), "white")
-        text = _shortened(repr(decode(sequence.token_ids.slice(segment.start, segment.end)))[1:-1], room)
+        text = _shortened(repr(_text(sequence, segment, decode))[1:-1], room)
         table.add_row(tokens, f"[{colour}]{origin}[/]", call, logprob, f"[{colour}]{escape(text)}[/]")
     return table
+
+
+def _text(sequence: Sequence, segment: SequenceSegment, decode: Callable[[IdRun], str]) -> str:
+    """A segment's text, with a word for each image in the place of its placeholders."""
+    pieces: list[str] = []
+    at = segment.start
+    for entry in sequence.media:
+        if segment.start <= entry.offset < segment.end:
+            pieces += (decode(sequence.token_ids.slice(at, entry.offset)), _image(entry))
+            at = entry.offset + entry.length
+    return "".join((*pieces, decode(sequence.token_ids.slice(at, segment.end))))
+
+
+def _image(entry: MediaEntry) -> str:
+    size = f" {entry.width}x{entry.height}" if entry.width and entry.height else ""
+    return f"[{entry.kind} {entry.sha256[:8]}{size}: {entry.num_tokens} tokens]"
 
 
 def _shortened(text: str, room: int) -> str:

@@ -33,7 +33,10 @@ from turnstile.reports.shelf import ModelShelf
 from turnstile.reports.text_client import Conversation, conversation_of, sampled_spans
 from turnstile.templates.served import Served
 from turnstile.tokens import NO_IDS, IdRun, SegmentKind
+from turnstile.trajectory.chat_shape import shown_parts, without_images
 from turnstile.trajectory.format import HeadInfo, Rollout, Sequence
+from turnstile.trajectory.shapes import JsonObject
+from turnstile.trajectory.spelling import collapsed
 
 Compared: TypeAlias = tuple[Run, Difference | NotCompared | None]
 
@@ -172,13 +175,13 @@ def _declarations(rollout: Rollout, head: HeadInfo) -> tuple[str, ...]:
 
 def _run(rollout: Rollout, at: int, sequence: Sequence) -> Run:
     head = rollout.heads[sequence.head]
-    body = {"model": head.model, "messages": [rollout.messages[index] for index in sequence.messages]}
-    messages = CHAT.decode(WireRequest(msgspec.json.encode(body), {})).call.messages
+    messages = _messages(head.model, [rollout.messages[index] for index in sequence.messages])
+    bare = collapsed(sequence)
     spans: dict[int | None, tuple[int, int]] = {}
     for segment in sequence.segments:
         if segment.kind == SegmentKind.SAMPLED:
-            start, _ = spans.get(segment.call, (segment.start, segment.end))
-            spans[segment.call] = (start, segment.end)
+            start, _ = spans.get(segment.call, (bare.index(segment.start), 0))
+            spans[segment.call] = (start, bare.index(segment.end))
     spoken = [message for message in messages if message.role is Role.ASSISTANT]
     # Messages that nobody sampled stand in front of the sampled ones in every agent seen; at worst a kind is misnamed.
     answers = [Message(Role.ASSISTANT)] * max(0, len(spans) - len(spoken)) + spoken[len(spoken) - len(spans) :]
@@ -191,6 +194,18 @@ def _run(rollout: Rollout, at: int, sequence: Sequence) -> Run:
             kwargs=msgspec.json.encode(head.template_kwargs).decode(),
             now=rollout.created_at,
         ),
-        held=Held(sequence.token_ids, tuple(spans.values()), tuple(answers[: len(spans)])),
+        held=Held(bare.ids_T, tuple(spans.values()), tuple(answers[: len(spans)])),
         trained=len(spans),
+    )
+
+
+def _messages(model: str, shaped: list[JsonObject]) -> tuple[Message, ...]:
+    """Messages of a file, read as OpenAI chat; their images are known by hash alone. Raises: CallerError."""
+    shown = [shown_parts(message) for message in shaped]
+    plain = [without_images(message) if parts else message for message, parts in zip(shaped, shown, strict=True)]
+    body = msgspec.json.encode({"model": model, "messages": plain})
+    read = CHAT.decode(WireRequest(body, {})).call.messages
+    return tuple(
+        msgspec.structs.replace(message, parts=parts) if parts else message
+        for message, parts in zip(read, shown, strict=True)
     )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
+import msgspec
 import orjson
 
 from turnstile.conversation import Image, JsonText, Message, Part, Role, Text, ToolCall
+from turnstile.errors import CallerError
 from turnstile.trajectory.shapes import JsonObject
 
 
@@ -46,6 +48,30 @@ def _part(part: Part) -> JsonObject:
 
 def _tool_call(call: ToolCall) -> JsonObject:
     return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def shown_parts(shaped: JsonObject) -> tuple[Part, ...]:
+    """The parts of a message with images, read back; empty for a message without.
+
+    Raises: CallerError if its content is not as `chat_message` writes it.
+    """
+    content = shaped.get("content")
+    if not isinstance(content, list) or not any(_is_image(part) for part in cast(list[object], content)):
+        return ()
+    try:
+        return msgspec.convert(content, tuple[Part, ...])
+    except msgspec.ValidationError as wrong:
+        raise CallerError(f"A message with an image cannot be read: {wrong}", "Export the store again") from wrong
+
+
+def without_images(shaped: JsonObject) -> JsonObject:
+    """A message as a client writes it that shows none."""
+    content = cast(list[object], shaped["content"])
+    return {**shaped, "content": [part for part in content if not _is_image(part)]}
+
+
+def _is_image(part: object) -> bool:
+    return isinstance(part, dict) and cast(JsonObject, part).get("type") == "image"
 
 
 class Shelf:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from collections.abc import Sequence as Listing
 from functools import cached_property
 
 import msgspec
 
-from turnstile.expansion import ExpandedIds
+from turnstile.errors import CallerError
+from turnstile.expansion import ExpandedIds, ImageRange
 from turnstile.history.forest import Forest, Node
 from turnstile.history.pictures import ImagePlace, Picture, known_runs, pictures, spelled_out
 from turnstile.journal import CallStarted, ImageRun, ShownImage
-from turnstile.tokens import IdRun
-from turnstile.trajectory.shapes import MediaEntry
+from turnstile.tokens import IdRun, join
+from turnstile.trajectory.shapes import MediaEntry, Sequence
 
 
 class Spelled(msgspec.Struct, frozen=True):
@@ -52,6 +54,37 @@ class Spelled(msgspec.Struct, frozen=True):
                 width=shown.width,
                 height=shown.height,
             )
+
+
+class Collapsed(msgspec.Struct, frozen=True):
+    """A sequence's ids with one placeholder for each image: what templates print and splices hold."""
+
+    ids_T: IdRun
+    runs: tuple[tuple[int, int], ...]
+    """[start, end) of each image in the sequence."""
+
+    def index(self, expanded: int) -> int:
+        """Where an id of the sequence that is in no image stands now; also for the end of all ids."""
+        return expanded - sum(end - start - 1 for start, end in self.runs if end <= expanded)
+
+
+def collapsed(sequence: Sequence) -> Collapsed:
+    """A sequence with one placeholder for each image.
+
+    Raises: CallerError if its media overlap or lie outside of it.
+    """
+    runs = tuple((each.offset, each.offset + each.length) for each in sequence.media)
+    try:
+        ExpandedIds(sequence.token_ids, tuple(ImageRange(start, end - start, 0) for start, end in runs))
+    except ValueError as misplaced:
+        problem = f"The media of sequence {sequence.sequence_id} are not in order: {misplaced}"
+        raise CallerError(problem, "Look at the file with `turnstile validate`") from misplaced
+    pieces: list[IdRun] = []
+    at = 0
+    for each, (start, end) in zip(sequence.media, runs, strict=True):
+        pieces += (sequence.token_ids.slice(at, start), IdRun.of((each.placeholder_id,)))
+        at = end
+    return Collapsed(join((*pieces, sequence.token_ids.slice(at))), runs)
 
 
 class Spelling:
@@ -95,7 +128,7 @@ class Spelling:
         )
         return self._spelled(ids_T, (*held, *added))
 
-    def _spelled(self, collapsed_T: IdRun, images: Sequence[Picture]) -> Spelled:
+    def _spelled(self, collapsed_T: IdRun, images: Listing[Picture]) -> Spelled:
         placeholder_id = self._placeholder_id or 0
         known = [(each.at, self._known.get(each.place)) for each in images]
         return Spelled(
