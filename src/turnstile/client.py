@@ -21,6 +21,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from turnstile.errors import CallerError, EngineError, TurnstileError
+from turnstile.exchange.policy_log import PolicyPage
 from turnstile.finished import WallClock, Wanted, finished_groups
 from turnstile.trajectory.format import Rollout, decode_line
 
@@ -189,9 +190,40 @@ class Client:
         groups = (group_id,) if isinstance(group_id, str) else None if group_id is None else tuple(group_id)
         return finished_groups(self, Wanted(groups, group_size, timeout_s), WallClock())
 
-    def announce_policy(self, version: int) -> None:
-        """Say that the engine samples with this weight version from now on."""
-        self.post("/policy", {"version": version})
+    def announce_policy(self, version: int, *, label: str = "", engine: str = "") -> None:
+        """Say that an engine samples with this weight version from now on; calls that were held go on.
+
+        Args:
+            version: 0 or more.
+            label: what the engine calls it; empty = the version is that of whatever the engine runs.
+            engine: host and port of one of several; empty = all of them.
+
+        Raises: CallerError if no engine has that name, or the label is another version by itself.
+        """
+        said = {"version": version, "label": label, "engine": engine}
+        self.post("/policy", {name: value for name, value in said.items() if value != ""})
+
+    def hold_policy(self, *, deadline_s: float, engine: str = "") -> PolicyPage:
+        """Keep new requests back from an engine, or from all, until `announce_policy` or `release_policy`.
+
+        Wait until `policy()` says that nothing is running any more before the weights are changed.
+
+        Args:
+            deadline_s: seconds after which --hold-expiry decides.
+            engine: host and port of one of several; empty = all of them.
+        """
+        return self._policy(self.post("/policy/hold", {"deadline_s": deadline_s, "engine": engine}))
+
+    def release_policy(self, *, engine: str = "") -> PolicyPage:
+        """Let held calls go on under the version that was announced last."""
+        return self._policy(self.post("/policy/release", {"engine": engine}))
+
+    def policy(self) -> PolicyPage:
+        """What was announced of each engine, whether its calls are held, and how many run and wait."""
+        return self._policy(self.get("/policy"))
+
+    def _policy(self, body: bytes) -> PolicyPage:
+        return msgspec.json.decode(body, type=PolicyPage)
 
     def get(self, path: str, **query: str) -> bytes:
         """The body of GET path. Raises: CallerError, EngineError or TurnstileError as the server answered."""

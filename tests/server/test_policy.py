@@ -9,8 +9,8 @@ import pytest
 
 from turnstile.errors import CallerError, StoreError
 from turnstile.exchange.holding import Gate
-from turnstile.exchange.policy_log import Announcement, PolicyLog, PolicyState, Standing
-from turnstile.server.policy import EnginePolicy, KeptPolicy, Policy, PolicyPage, kept_policy
+from turnstile.exchange.policy_log import Announcement, EnginePolicy, PolicyLog, PolicyPage, PolicyState, Standing
+from turnstile.server.policy import KeptPolicy, Policy, kept_policy
 from turnstile.store import Journal, Reader
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

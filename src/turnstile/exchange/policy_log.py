@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -53,6 +54,30 @@ class PolicyState(msgspec.Struct, frozen=True):
     """By name."""
     labels: dict[str, int] = {}
     """Which version each announced label stands for, the oldest first."""
+
+
+class EnginePolicy(msgspec.Struct, frozen=True):
+    """One engine in the answer to GET /policy."""
+
+    engine: str
+    version: int | None
+    """As announced last; null: unknown."""
+    label: str
+    """The label of that announcement; empty if it had none."""
+    held_until: datetime | None
+    """null: its calls are not held."""
+    running: int
+    """Requests that it works on."""
+    waiting: int
+    """Requests that are held."""
+
+
+class PolicyPage(msgspec.Struct, frozen=True):
+    """The answer to GET /policy."""
+
+    engines: tuple[EnginePolicy, ...]
+    labels: dict[str, int]
+    """Which version each announced label stands for."""
 
 
 class Epoch:

@@ -20,6 +20,7 @@ from turnstile.config import Settings
 from turnstile.engines.base import Engine, Missing, Present
 from turnstile.engines.pool import EngineFigures, EnginePool, Pace
 from turnstile.errors import CallerError, TurnstileError
+from turnstile.exchange.policy_log import EnginePolicy
 from turnstile.exchange.rollouts import OpenRollout, Rollouts
 from turnstile.exchange.world import World
 from turnstile.protocols import COUNTERS, DIALECTS
@@ -34,7 +35,7 @@ from turnstile.server.engine_metrics import EngineMetrics
 from turnstile.server.keys import Keys, agent_headers, named_rollout, presented_key, rollout_named_by, wrong_agent_key
 from turnstile.server.metrics import Metrics
 from turnstile.server.operators import Archive, Operators
-from turnstile.server.policy import EnginePolicy, Policy
+from turnstile.server.policy import Policy
 from turnstile.server.remote_images import RemoteImages
 from turnstile.templates.accelerators import Accelerated
 from turnstile.templates.advice import summary
@@ -220,9 +221,7 @@ def _figures_of(engine: Engine) -> tuple[EngineFigures, ...]:
     return tuple(engine.figures()) if isinstance(engine, EnginePool) else ()
 
 
-def _limited(
-    engines: tuple[EngineFigures, ...], policy: tuple[EnginePolicy, ...], now: datetime
-) -> Iterator[str]:
+def _limited(engines: tuple[EngineFigures, ...], policy: tuple[EnginePolicy, ...], now: datetime) -> Iterator[str]:
     """What does not work as it should while calls are served all the same, in sentences."""
     if any(each.is_up for each in engines):
         yield from (f"The engine {each.name} is down: {each.problem}" for each in engines if not each.is_up)
@@ -269,6 +268,11 @@ def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy
     return app
 
 
+def _remote(settings: Settings) -> RemoteImages:
+    hosts = frozenset(host.strip().lower() for host in settings.media_allow)
+    return RemoteImages(hosts, max_bytes=settings.max_body_bytes)
+
+
 @contextlib.asynccontextmanager
 async def _watched(engine: Engine) -> AsyncGenerator[None]:
     """Look after engines for as long as the block runs."""
@@ -277,11 +281,6 @@ async def _watched(engine: Engine) -> AsyncGenerator[None]:
         yield
         if task is not None:
             task.cancel()
-
-
-def _remote(settings: Settings) -> RemoteImages:
-    hosts = frozenset(host.strip().lower() for host in settings.media_allow)
-    return RemoteImages(hosts, max_bytes=settings.max_body_bytes)
 
 
 def _operator_routes(operators: Operators) -> list[Route]:

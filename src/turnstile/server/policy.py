@@ -11,7 +11,7 @@ import msgspec
 
 from turnstile.errors import StoreError
 from turnstile.exchange.holding import Gate
-from turnstile.exchange.policy_log import Announcement, PolicyLog, PolicyState
+from turnstile.exchange.policy_log import Announcement, EnginePolicy, PolicyLog, PolicyPage, PolicyState
 from turnstile.store import Journal, Reader
 
 _META_KEY = "policy"
@@ -23,30 +23,6 @@ class KeptPolicy(msgspec.Struct, frozen=True):
     state: PolicyState = PolicyState()
     holds: dict[str, datetime] = {}
     """The deadline of each engine whose calls are held, by name."""
-
-
-class EnginePolicy(msgspec.Struct, frozen=True):
-    """One engine in the answer to GET /policy."""
-
-    engine: str
-    version: int | None
-    """As announced last; null: unknown."""
-    label: str
-    """The label of that announcement; empty if it had none."""
-    held_until: datetime | None
-    """null: its calls are not held."""
-    running: int
-    """Requests that it works on."""
-    waiting: int
-    """Requests that are held."""
-
-
-class PolicyPage(msgspec.Struct, frozen=True):
-    """The answer to GET /policy."""
-
-    engines: tuple[EnginePolicy, ...]
-    labels: dict[str, int]
-    """Which version each announced label stands for."""
 
 
 def kept_policy(meta: str | None) -> KeptPolicy:
