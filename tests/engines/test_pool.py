@@ -218,6 +218,48 @@ async def test_the_watch_finds_that_an_engine_died_and_that_it_is_back(fleet: Fl
     assert fleet.returned == ["a"]
 
 
+class Mute:
+    """An engine that is too busy to say how it is."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.capabilities = engine.capabilities
+        self.generate = engine.generate
+        self.close = engine.close
+
+    async def health(self) -> str:
+        await asyncio.Event().wait()
+        return "never said"
+
+
+async def test_an_engine_that_is_too_busy_to_say_how_it_is_is_not_down(fleet: Fleet) -> None:
+    one, two = Member("one", Mute(await fleet.opened("one"))), await fleet.member("two")
+    one.look_patience_s = 0.05
+    pool = EnginePool((one, two))
+    for _ in range(2):
+        await one.look()
+        assert (one.is_up, one.problem) == (True, "")
+    assert await fleet.said(pool, "r", "one") == ("one", "I am one.")
+    await one.look()
+    assert one.problem == "The engine one did not say in 0.05 s how it is."
+    assert await fleet.said(pool, "r", "one") == ("two", "I am two.")
+    await pool.close()
+
+
+async def test_where_no_other_is_up_one_that_does_not_say_how_it_is_is_tried_all_the_same(fleet: Fleet) -> None:
+    async def reopen() -> Engine:
+        return await fleet.opened("one")
+
+    one = Member("one", Mute(await fleet.opened("one")), reopen)
+    one.look_patience_s = 0.05
+    pool = EnginePool((one,))
+    for _ in range(4):
+        await one.look()
+    assert not one.is_up
+    assert await fleet.said(pool, "r", "one") == ("one", "I am one.")
+    await pool.close()
+
+
 async def test_requests_that_run_are_counted(fleet: Fleet, pool: EnginePool) -> None:
     async with pool.members["a"].open(), pool.members["a"].open():
         assert {each.name: each.running for each in pool.figures()} == {"a": 2, "b": 0}

@@ -22,6 +22,8 @@ from turnstile.generation import Draw, Emit, Generation, Prompt
 
 _LOOK_PATIENCE_S = 5.0
 """How long an engine may take to say how it is."""
+_SLOW_LOOKS = 3
+"""So many times in a row it may be too slow to say it, before rollouts leave it for others: a busy engine is not down."""
 
 Reopen: TypeAlias = Callable[[], Awaitable[Engine]]
 """Connects to an engine that was down, and checks that it serves what the others serve. Raises: TurnstileError."""
@@ -116,10 +118,12 @@ class Member:
         self.running = 0
         self.failures = 0
         self.returns = 0
+        self.look_patience_s = _LOOK_PATIENCE_S
         self._engine = engine
         self._reopen = reopen
         self._returned = returned
         self._failed_looks = 0
+        self._slow_looks = 0
         self._looking = asyncio.Lock()
 
     @property
@@ -149,9 +153,10 @@ class Member:
 
         Raises on entry: EngineError `engine_unreachable` if it is down and was not found to be back.
         """
-        if not self.is_up:
+        if not self.is_up and not self._slow_looks:
             await self.look()
-        if self._engine is None or (self.problem and self._reopen is not None):
+        # One that is only slow is tried all the same where no other is up: it may be busy with us.
+        if self._engine is None or (self.problem and self._reopen is not None and not self._slow_looks):
             raise EngineError(
                 f"The engine {self.name} is down: {self.problem}",
                 "Start it again; until then new calls go to other engines, if there are any",
@@ -173,14 +178,23 @@ class Member:
         async with self._looking:
             was_up = self.is_up
             try:
-                async with asyncio.timeout(_LOOK_PATIENCE_S):
+                async with asyncio.timeout(self.look_patience_s):
                     problem = await (self._asked() if was_up else self._come_back())
+                self._slow_looks = 0
             except TimeoutError:
-                problem = f"The engine {self.name} did not say in {_LOOK_PATIENCE_S:g} s how it is."
+                problem = self._too_slow(was_up=was_up)
             if not problem and not was_up:
                 problem = await self._tell_return()
             self.problem = problem
             self._failed_looks = self._failed_looks + 1 if problem else 0
+
+    def _too_slow(self, *, was_up: bool) -> str:
+        """What is wrong with an engine that did not say how it is: nothing yet, if it was up and this is new."""
+        if was_up or self._slow_looks:
+            self._slow_looks += 1
+        if was_up and self._slow_looks < _SLOW_LOOKS:
+            return ""
+        return f"The engine {self.name} did not say in {self.look_patience_s:g} s how it is."
 
     async def _asked(self) -> str:
         return "" if self._engine is None else await self._engine.health()
