@@ -29,13 +29,14 @@ def load(file: Path) -> ModuleType:
 
 
 @contextmanager
-def scripted(folder: Path, seed: int, token_delay_s: float) -> Generator[Any]:
+def scripted(folder: Path, seed: int, token_delay_s: float, calls: float = 0.0) -> Generator[Any]:
     """A model folder, and an engine for it that answers every prompt with other words.
 
     Args:
         folder: where the model folder is made.
         seed: of the words.
         token_delay_s: how long a token takes.
+        calls: the share of answers that end in a tool call.
     """
     load(ROOT / "benchmarks" / "materials.py").Materials.make(folder, sampled=32)
     fakes, wires = load(ROOT / "tests" / "fakes" / "llamacpp_fake.py"), load(ROOT / "tests" / "fakes" / "wired.py")
@@ -46,8 +47,11 @@ def scripted(folder: Path, seed: int, token_delay_s: float) -> Generator[Any]:
     draw = random.Random(seed)
     words = [tokenizer.encode(f" {word}").tolist() for word in ("bal", "dor", "fin", "gus", "kel", "lum", "mar", "nor")]
 
+    call = tokenizer.encode('\n<tool_call>\n{"name": "read_file", "arguments": {"path": "a"}}\n</tool_call>').tolist()
+
     def answer(_prompt: list[int]) -> list[int]:
-        return [token for word in draw.choices(words, k=draw.randint(4, 16)) for token in word] + [stop]
+        said = [token for word in draw.choices(words, k=draw.randint(4, 16)) for token in word]
+        return [*said, *(call if draw.random() < calls else ()), stop]
 
     fake = fakes.LlamaFake(
         wires.Rows(tokenizer), special=special, eos=frozenset((stop,)), model="m", slots=512, context=1 << 20,
