@@ -233,30 +233,30 @@ class Mute:
 
 
 async def test_an_engine_that_is_too_busy_to_say_how_it_is_is_not_down(fleet: Fleet) -> None:
-    one, two = Member("one", Mute(await fleet.opened("one"))), await fleet.member("two")
+    one, two = Member("a", Mute(await fleet.opened("a"))), await fleet.member("b")
     one.look_patience_s = 0.05
     pool = EnginePool((one, two))
     for _ in range(2):
         await one.look()
         assert (one.is_up, one.problem) == (True, "")
-    assert await fleet.said(pool, "r", "one") == ("one", "I am one.")
+    assert await fleet.said(pool, "r", "a") == ("a", "I am a.")
     await one.look()
-    assert one.problem == "The engine one did not say in 0.05 s how it is."
-    assert await fleet.said(pool, "r", "one") == ("two", "I am two.")
+    assert one.problem == "The engine a did not say in 0.05 s how it is."
+    assert await fleet.said(pool, "r", "a") == ("b", "I am b.")
     await pool.close()
 
 
 async def test_where_no_other_is_up_one_that_does_not_say_how_it_is_is_tried_all_the_same(fleet: Fleet) -> None:
     async def reopen() -> Engine:
-        return await fleet.opened("one")
+        return await fleet.opened("a")
 
-    one = Member("one", Mute(await fleet.opened("one")), reopen)
+    one = Member("a", Mute(await fleet.opened("a")), reopen)
     one.look_patience_s = 0.05
     pool = EnginePool((one,))
     for _ in range(4):
         await one.look()
     assert not one.is_up
-    assert await fleet.said(pool, "r", "one") == ("one", "I am one.")
+    assert await fleet.said(pool, "r", "a") == ("a", "I am a.")
     await pool.close()
 
 

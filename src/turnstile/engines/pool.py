@@ -23,7 +23,7 @@ from turnstile.generation import Draw, Emit, Generation, Prompt
 _LOOK_PATIENCE_S = 5.0
 """How long an engine may take to say how it is."""
 _SLOW_LOOKS = 3
-"""So many times in a row it may be too slow to say it, before rollouts leave it for others: a busy engine is not down."""
+"""So many times in a row it may be too slow to say it before rollouts leave it: a busy engine is not down."""
 
 Reopen: TypeAlias = Callable[[], Awaitable[Engine]]
 """Connects to an engine that was down, and checks that it serves what the others serve. Raises: TurnstileError."""
@@ -170,6 +170,9 @@ class Member:
             self.failures += 1
             await self.look()
             raise
+        else:
+            if not self.is_up:
+                await self.look()
         finally:
             self.running -= 1
 
