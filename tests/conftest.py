@@ -116,6 +116,12 @@ def load_fake() -> Callable[[str], Any]:
 
 
 @pytest.fixture(scope="session")
+def vllm_fakes() -> Any:
+    """The module of the fake vLLM server."""
+    return by_path("vllm_fake")
+
+
+@pytest.fixture(scope="session")
 def wires() -> Any:
     """The module with the agent's and the runner's side of a server over the fake."""
     return by_path("wired")

@@ -144,6 +144,9 @@ def scaled(row: dict[int, float], temperature: float) -> dict[int, float]:
     return {token: value - total for token, value in heated.items()}
 
 
+ROWS: dict[tuple[str | int, ...], dict[int, float]] = {}
+
+
 class Real(Subject):
     """A real engine; the numbers of a whole row come from llama.cpp with the same weights, before its samplers."""
 
@@ -168,12 +171,19 @@ class Real(Subject):
         return ids, Draw(seed=SEED, logit_bias=((self.stop_id, -100.0),))
 
     async def row(self, ids: Sequence[int], temperature: float) -> dict[int, float]:
+        # A row is megabytes and seconds, and the engines with the same weights are asked for the same ones.
+        key = (self._oracle.base_url, *ids)
+        if key not in ROWS:
+            ROWS[key] = await self._raw_row(ids)
+        return scaled(ROWS[key], temperature)
+
+    async def _raw_row(self, ids: Sequence[int]) -> dict[int, float]:
         letter = self.ids("b")[0]
         size = self._tokenizer.size
         body = {"prompt": list(ids), "n_predict": 1, "n_probs": size, "logit_bias": [[letter, 1000.0]]}
         answer = json.loads((await self._oracle.post("/completion", json.dumps(body).encode())).body)
         top = answer["completion_probabilities"][0]["top_logprobs"]
-        return scaled({one["id"]: one["logprob"] for one in top if one["logprob"] > -1e30}, temperature)
+        return {one["id"]: one["logprob"] for one in top if one["logprob"] > -1e30}
 
 
 class RealLlamacpp(Real):

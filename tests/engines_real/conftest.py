@@ -333,7 +333,11 @@ class Tap:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                engine = socket.create_connection(self._target)
+                try:
+                    engine = socket.create_connection(self._target)
+                except OSError:
+                    client.close()
+                    continue
                 for source, sink, heard in ((client, engine, bytearray()), (engine, client, self.heard)):
                     threading.Thread(target=self._pump, args=(source, sink, heard), daemon=True).start()
 

@@ -16,7 +16,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import IO
@@ -62,7 +61,9 @@ class Vllm:
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.flags = flags or VLLM_FLAGS[checkpoint]
-        self.log_path = Path(tempfile.mkdtemp(prefix="turnstile-vllm-")) / "vllm.log"
+        self.log_path = install.home() / "logs" / f"vllm-{self.port}.log"
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        self.log_path.unlink(missing_ok=True)
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 

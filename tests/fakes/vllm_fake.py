@@ -149,7 +149,7 @@ class VllmFake:
     weight_version: str = "default"
     updates: dict[int, str] = field(default_factory=dict)
     """In the next streamed request, the version of the weights from an output index on."""
-    logit: Callable[[int], float] = lambda token: -(token * 7 % 101) / 16
+    logit: Callable[[int], float] = lambda token: -(token * 7 % 101) / 16 - token / 20_000
     answer: Callable[[list[int]], list[int]] | None = None
     faults: deque[Fault] = field(default_factory=deque)
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -159,6 +159,8 @@ class VllmFake:
     connections: set[Any] = field(default_factory=set)
     port: int = 0
     _scripted: deque[list[int]] = field(default_factory=deque)
+    _normaliser: dict[float, float] = field(default_factory=dict)
+    _likeliest: dict[int, list[int]] = field(default_factory=dict)
 
     def script(self, *answers: Sequence[int]) -> None:
         """Answer the next streamed requests with these ids, one after the other."""
@@ -179,8 +181,16 @@ class VllmFake:
 
     def logprob(self, token: int, temperature: float = 1.0) -> float:
         """Natural log of the probability of an id, in any place."""
-        total = math.log(math.fsum(math.exp(self.logit(one) / temperature) for one in range(len(self.token_bytes))))
-        return self.logit(token) / temperature - total
+        if temperature not in self._normaliser:
+            weights = (math.exp(self.logit(one) / temperature) for one in range(len(self.token_bytes)))
+            self._normaliser[temperature] = math.log(math.fsum(weights))
+        return self.logit(token) / temperature - self._normaliser[temperature]
+
+    def ranked(self, count: int) -> list[int]:
+        """The likeliest ids, in any place."""
+        if count not in self._likeliest:
+            self._likeliest[count] = heapq.nlargest(count, range(len(self.token_bytes)), key=self.logit)
+        return self._likeliest[count]
 
     def text(self, ids: Sequence[int]) -> str:
         """What ids read like; special tokens are hidden."""
@@ -507,7 +517,7 @@ class _Run:
             return fake._scripted.popleft()
         if self._body.get("stream") and fake.answer is not None:
             return fake.answer(self._prompt)
-        return [max(range(len(fake.token_bytes)), key=fake.logit)]
+        return fake.ranked(1)
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
         """Each event as it leaves; `fault` is done to it."""
@@ -537,15 +547,12 @@ class _Run:
         asked = self._params.get("prompt_logprobs")
         if asked is not None:
             # Always those of the model itself, whatever the server's mode is.
-            known = [self._row([one, *self._ranked(asked)]) for one in self._prompt[1:]]
+            known = [self._row([one, *self.fake.ranked(asked)]) for one in self._prompt[1:]]
             (event if self._path == GENERATE else event["choices"][0])["prompt_logprobs"] = [None, *known]
         return event
 
     def _row(self, tokens: list[int]) -> dict[str, Any]:
         return {str(one): {"logprob": self.fake.logprob(one), "rank": 1} for one in tokens}
-
-    def _ranked(self, count: int) -> list[int]:
-        return heapq.nlargest(count, range(len(self.fake.token_bytes)), key=self.fake.logit)
 
     def _step(self) -> None:
         fake, at = self.fake, len(self._out)
@@ -658,7 +665,7 @@ class _Run:
         if is_off or (self.fault is Fault.SHORT_LOGPROBS and self._finish):
             return None
         count = self._params.get("top_logprobs", 0) if self._path == CHAT else asked
-        ranked = self._ranked(count)
+        ranked = self.fake.ranked(count)
         named = [one + (self.fault is Fault.FOREIGN_LOGPROBS) for one in ids]
         if self._path == COMPLETIONS:
             tops = [{self._name(each): self._number(each) for each in [one, *ranked]} for one in named]
