@@ -171,3 +171,15 @@ def test_the_operators_key_may_come_from_the_environment(monkeypatch: pytest.Mon
             client.get("/rollouts", limit="1")
         thread.join()
     assert sent == ["Bearer secret"]
+
+
+def test_weights_are_announced_held_for_and_released(client: Client) -> None:
+    client.announce_policy(3, label="step-3")
+    (named,) = client.policy().engines
+    held = client.hold_policy(deadline_s=60, engine=named.engine).engines[0]
+    released = client.release_policy(engine=named.engine).engines[0]
+    assert (held.version, held.label, held.held_until is None, released.held_until) == (3, "step-3", False, None)
+    assert client.policy().labels["step-3"] == 3
+    with pytest.raises(CallerError) as refused:
+        client.announce_policy(4, engine="nowhere:1")
+    assert refused.value.code == "engine_unknown"

@@ -10,7 +10,10 @@ import pytest
 from rich.console import Console
 
 from turnstile.cli.timeline import show_timeline
+from turnstile.generation import Note
 from turnstile.history.forest import Forest
+from turnstile.journal import CallStarted
+from turnstile.reasons import NoteCode
 from turnstile.reports.shelf import ModelShelf
 from turnstile.store import Blobs, Reader
 from turnstile.trajectory.assemble import assemble
@@ -68,3 +71,14 @@ def test_the_sum_of_what_was_sampled_is_told(shown: str) -> None:
     (last,) = [line for line in shown.splitlines() if line.startswith("sampled ")]
     sampled, trainable = last.removeprefix("sampled ").split(" = trainable ")
     assert int(sampled) == int(trainable)
+
+
+def test_a_call_that_went_to_another_engine_is_named_above_with_the_reason(store: Path) -> None:
+    with Reader.open(store) as reader:
+        records = list(reader.records("one"))
+    last = next(at for at, record in reversed(list(enumerate(records))) if isinstance(record, CallStarted))
+    moved = Note(NoteCode.ENGINE_MOVED, "a:1 -> b:2: It is [down].")
+    records[last] = msgspec.structs.replace(records[last], notes=(moved,))
+    out = io.StringIO()
+    show_timeline(assemble(Forest.of(records)), lambda _: "", Console(file=out, width=80))
+    assert out.getvalue().splitlines()[1] == "call c1 went to another engine: a:1 -> b:2: It is [down]."

@@ -27,13 +27,14 @@ def test_calls_tokens_and_how_prompts_came_about_are_counted(left: Any, reader: 
     assert forest.opened is not None
     assert forest.finished is not None
     prompts = [node.length - len(node.choice.ids_S) for node in forest.nodes]
+    (started, *_) = (state.started for state in forest.calls.values())
     assert found == Summary(
         rollout_id=left.rollout_id, attempt=1, status=RolloutStatus.COMPLETED, group_id="g", task_id="t",
         opened_at=forest.opened.opened_at, finished_at=forest.finished.finished_at, reward=1.0, calls=3,
         failed_calls={},
         prompt_tokens=sum(prompts), sampled_tokens=sum(map(len, left.answers)), replayed_tokens=0, reencoded_tokens=0,
         history={"root": 1, "spliced": 2},
-        notes={}, quirks={}, kinds={"turn": 3}, retries=0,
+        notes={}, quirks={}, kinds={"turn": 3}, engines={started.engine_name: 3}, retries=0,
         drift=PromptFigures(calls=3, calls_compared=2, calls_differing=1, prompt_sampled=9, prompt_wrong=4),
     )  # fmt: skip
 

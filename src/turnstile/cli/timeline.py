@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from turnstile.reasons import NoteCode
 from turnstile.tokens import IdRun, SegmentKind
 from turnstile.trajectory.format import MediaEntry, Rollout, Sequence, SequenceSegment
 
@@ -28,6 +30,8 @@ _LONGEST, _SHORTEST = 100, 16
 def show_timeline(rollout: Rollout, decode: Callable[[IdRun], str], console: Console) -> None:
     """Print every sequence, a line a segment: tokens, kind by word and colour, call, mean log-probability, text."""
     console.print(f"[bold]{rollout.rollout_id}[/]  status {rollout.status}  reward {rollout.reward}")
+    for call_id, detail in _moves(rollout):
+        console.print(f"call {call_id} went to another engine: {escape(detail)}", soft_wrap=True)
     for sequence in rollout.sequences:
         console.print(f"sequence [bold]{sequence.sequence_id}[/], {len(sequence.token_ids)} tokens")
         console.print(_table(rollout, sequence, decode, console.width))
@@ -37,6 +41,21 @@ def show_timeline(rollout: Rollout, decode: Callable[[IdRun], str], console: Con
         f"sampled {counts.sampled} = trainable {counts.trainable}"
         + "".join(f" + {reason} {count}" for reason, count in lost.items())
     )
+
+
+class _Note(msgspec.Struct, frozen=True):
+    code: str
+    detail: str = ""
+
+
+class _Facts(msgspec.Struct, frozen=True):
+    notes: tuple[_Note, ...] = ()
+
+
+def _moves(rollout: Rollout) -> Iterator[tuple[str, str]]:
+    """Each call that went to another engine than the rollout's call before, and why."""
+    for call_id, facts in msgspec.convert(rollout.extra.get("turnstile.calls", {}), dict[str, _Facts]).items():
+        yield from ((call_id, note.detail) for note in facts.notes if note.code == NoteCode.ENGINE_MOVED)
 
 
 def _table(rollout: Rollout, sequence: Sequence, decode: Callable[[IdRun], str], width: int) -> Table:

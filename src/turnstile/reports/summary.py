@@ -44,6 +44,8 @@ class Summary(msgspec.Struct, frozen=True):
     """Calls by the habits of harnesses that they showed."""
     kinds: dict[str, int]
     """Calls by whose they are: `turn`, and `auxiliary:PURPOSE` for a harness's own."""
+    engines: dict[str, int]
+    """Calls by the engine that they went to, as host and port."""
     retries: int
     drift: PromptFigures
     """What the prompts of a client of text would have been, as far as they were compared by now."""
@@ -90,6 +92,7 @@ def summarise(forest: Forest, drift: PromptFigures) -> Summary:
         notes=dict(notes),
         quirks=dict(Counter(note.detail for each in started for note in each.notes if note.code is NoteCode.QUIRK)),
         kinds=dict(Counter(map(_kind, started))),
+        engines=dict(Counter(each.engine_name for each in started if each.engine_name)),
         retries=sum(len(state.joined) for state in states),
         drift=_of_all(drift, sum(state.committed is not None for state in states)),
     )
