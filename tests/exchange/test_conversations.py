@@ -27,6 +27,7 @@ from turnstile.exchange.checks import verify
 from turnstile.exchange.draws import draw_for
 from turnstile.exchange.inflight import Flight
 from turnstile.exchange.records import Planned, Sampled, call_started, sampled_choice
+from turnstile.exchange.sampling import Drawn
 from turnstile.generation import (
     Delta,
     Draw,
@@ -327,7 +328,7 @@ class Rollout:
         for at in range(len(generation.ids_S)):
             parser.feed(Delta(generation.ids_S.slice(at, at + 1)))
         parsed = parser.finish(generation)
-        choice = sampled_choice(0, Sampled(generation, verdict, parsed, ()), (1, 1))
+        choice = sampled_choice(0, Sampled(generation, verdict, parsed, ()), Drawn(generation, ()))
         self.keep(TurnCommitted("r", call_id, NOW, (choice,)))
         node = self.forest.node(NodeRef(call_id))
         assert node.held_T == prompt.ids_T + generation.ids_S
