@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from turnstile.errors import CallerError, StoreError
+from turnstile.tokens import IdRun
 from turnstile.trajectory.files import FileForm, Unreadable, form_of, open_writer, read, records, write
 from turnstile.trajectory.format import decode_line
 
@@ -104,3 +107,41 @@ def test_a_cut_file_is_told_apart_from_a_short_one(tmp_path, rollout, ending):
     last = list(records(path))[-1]
     assert isinstance(last, Unreadable)
     assert last.code == "E101"
+
+
+def peak_bytes(action) -> int:
+    """The most memory that Python and Arrow held at once."""
+    arrow = pa.total_allocated_bytes()
+    tracemalloc.start()
+    action()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak + pa.total_allocated_bytes() - arrow
+
+
+@pytest.mark.parametrize("ending", FORMS)
+def test_memory_does_not_grow_with_the_file(tmp_path, rollout, ending):
+    long = msgspec.structs.replace(rollout.sequences[0], token_ids=IdRun.of(range(2000)))
+    large = msgspec.structs.replace(rollout, sequences=(long,))
+
+    def peaks(count: int) -> tuple[int, int]:
+        path = tmp_path / f"{count}{ending}"
+        rollouts = (msgspec.structs.replace(large, rollout_id=f"ro-{at}") for at in range(count))
+        written = peak_bytes(lambda: write(path, rollouts))
+        return written, peak_bytes(lambda: sum(1 for _ in read(path)))
+
+    # Lines are read one by one; a row group holds 64 rollouts.
+    few, many = (peaks(128), peaks(384)) if ending == ".parquet" else (peaks(6), peaks(24))
+    assert many[0] < 1.5 * few[0]
+    assert many[1] < 1.5 * few[1]
+
+
+def test_a_folder_is_read_in_the_order_of_its_files_names(tmp_path, rollout):
+    for at, ending in enumerate([".parquet", ".jsonl", ".jsonl.zst"]):
+        write(tmp_path / f"{at}{ending}", [msgspec.structs.replace(rollout, rollout_id=f"ro-{at}")])
+    (tmp_path / "notes.md").write_text("not ours")
+    (tmp_path / "2.jsonl.zst.media").mkdir()
+    assert [found.rollout_id for found in read(tmp_path)] == ["ro-0", "ro-1", "ro-2"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CallerError, match="No trajectory file in"):
+        list(read(tmp_path / "empty"))

@@ -103,6 +103,12 @@ def test_nine_digits_restore_every_float32(example, values):
     assert decode_line(encode_line(rollout)).sequences[0].logprobs == run
 
 
+def test_negative_zero_stays_negative_zero(example):
+    weighted = msgspec.structs.replace(decode_line(line(example)).sequences[0], advantages=Float32Run.of([-0.0] * 7))
+    rollout = msgspec.structs.replace(decode_line(line(example)), sequences=(weighted,))
+    assert decode_line(encode_line(rollout)).sequences[0].advantages == Float32Run.of([-0.0] * 7)
+
+
 def test_what_is_nested_deeper_than_any_stack_is_refused_in_a_sentence(example):
     deep: dict = {}
     inner = deep

@@ -94,6 +94,7 @@ _SEGMENT_DEFAULTS: dict[str, object] = {
     "policy_version_min": None,
     "policy_version_max": None,
 }
+_NEGATIVE_ZERO = struct.pack("<f", -0.0)
 _VERSION = re.compile(r"([1-9][0-9]{0,5})\.([0-9]{1,6})")
 
 
@@ -331,8 +332,9 @@ def _float_text(run: Float32Run, unknown: tuple[int, ...]) -> orjson.Fragment:
     # One format of the whole run takes a third of the time that one format a number would.
     values = tuple(run.tolist())
     text = ",".join(["%.9g"] * len(values)) % values
-    if unknown:
-        pieces = text.split(",")
+    # The format writes -0.0 as -0, which JSON reads as the integer 0.
+    if unknown or _NEGATIVE_ZERO in run.packed:
+        pieces = ["-0.0" if piece == "-0" else piece for piece in text.split(",")]
         for at in unknown:
             pieces[at] = "null"
         text = ",".join(pieces)
