@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import data, floats, integers, lists, none, sampled_from
 
 from turnstile.conversation import ReplyDelta
 from turnstile.engines.vllm_door import Piece, Scored
@@ -10,7 +14,7 @@ from turnstile.engines.vllm_run import Ground, Run
 from turnstile.engines.vllm_shapes import CachedTokens, Counts, WeightSpan
 from turnstile.errors import EchoMismatch, EngineError
 from turnstile.generation import Draw, Finish, LogprobsMode
-from turnstile.tokens import PolicySpan
+from turnstile.tokens import PolicySpan, join
 
 END = Piece(finish="length", counts=Counts(2, 2, CachedTokens(1)))
 
@@ -44,6 +48,35 @@ async def test_an_event_may_bring_several_ids(run_of):
     assert [delta.ids_S.tolist() for delta in deltas] == [[5, 6]]
     assert (generation.usage.completion_tokens, generation.usage.cached_tokens) == (2, 1)
     assert (generation.finish, generation.engine_finish_reason) == (Finish.LENGTH, "length")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data())
+async def test_however_events_are_cut_the_answer_is_the_same(vocabulary, prompt, drawn):
+    ids = drawn.draw(lists(sampled_from([1, 5, 6, *vocabulary.spell("ab")]), min_size=1, max_size=12))
+    logprobs = drawn.draw(lists(none() | floats(-20, 0), min_size=len(ids), max_size=len(ids)))
+    cuts = sorted({0, len(ids), *drawn.draw(lists(integers(0, len(ids)), max_size=6))})
+    draw = Draw(stop=("ab",), stop_ids=frozenset({1}), top_logprobs=1)
+    every = [Scored(token, value, ((token, -1.0),)) for token, value in zip(ids, logprobs, strict=True)]
+    end = Piece(finish="length", counts=Counts(2, len(ids)))
+
+    async def answered(edges):
+        run, deltas = Run(Ground(vocabulary, LogprobsMode.PROCESSED, must_echo=False), prompt([2, 3]), draw), []
+
+        async def emit(delta):
+            deltas.append(delta)
+
+        for start, stop in itertools.pairwise(edges):
+            await run.take(Piece(ids=ids[start:stop], scored=every[start:stop]), emit)
+        await run.take(end, emit)
+        return run.generation(), deltas
+
+    whole, _ = await answered([0, len(ids)])
+    cut, deltas = await answered(cuts)
+    assert cut == whole
+    assert join(delta.ids_S for delta in deltas) == whole.ids_S
+    assert [each.logprob for delta in deltas for each in delta.logprobs] == logprobs[: len(whole.ids_S)]
+    assert sum(len(delta.numbers.logprobs_S) for delta in deltas) == len(whole.ids_S)
 
 
 async def test_spans_end_where_the_answer_was_trimmed(run_of):
