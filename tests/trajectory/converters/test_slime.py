@@ -21,3 +21,8 @@ def test_the_whole_sequence_stays_where_the_prompt_region_is_short(samples_of) -
     second = samples_of("slime", prompt_length=4)[3]
     assert second["response_length"] == 15 == len(second["loss_mask"])
     assert len(second["tokens"]) == 19
+
+
+def test_a_version_is_the_newest_that_may_have_drawn_a_trained_segment(group, samples_of) -> None:
+    group[1]["sequences"][1]["segments"][-1] |= {"policy_version_min": 8, "policy_version_max": 11}
+    assert samples_of("slime")[3]["weight_versions"] == ["7", "11"]

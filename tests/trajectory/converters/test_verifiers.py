@@ -18,6 +18,15 @@ def test_what_is_trained_twice_stands_twice(group, samples_of) -> None:
     assert [node["parent"] for node in nodes] == [None, 0, 1, 2, 0, 4, 5]
 
 
+def test_what_only_a_later_sequence_trains_is_not_lost_in_an_earlier_ones_context(group, samples_of) -> None:
+    first, second = group[0]["sequences"]
+    first["segments"][2] |= {"trainable": False, "mask_reason": "user:later"}
+    second["segments"][2] |= {"trainable": True, "mask_reason": None}
+    nodes = samples_of("verifiers", [group[0]])[0]["nodes"]
+    shared = [node["mask"] for node in nodes if node["token_ids"] == [1, 20, 30, 31, 40, 2]]
+    assert shared == [[False] * 6, [False, False, True, True, True, True]]
+
+
 def test_a_stop_token_that_the_next_prompt_lacks_stays_with_the_sequence_that_trains_it(group, samples_of) -> None:
     one = group[0]
     first, second = one["sequences"]
