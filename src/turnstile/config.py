@@ -51,6 +51,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store: Path
     durability: str = "process"
     """What a recorded answer survives: a value of `turnstile.store.Durability`."""
+    rollout_memory_bytes: int = 1 << 30
+    """How much open rollouts may take in memory before those that nobody uses leave it."""
+    siblings: tuple[Path, ...] = ()
+    """Stores of the other processes behind the same load balancer."""
     host: str = "127.0.0.1"
     port: int = 7000
     """0 = any free one."""

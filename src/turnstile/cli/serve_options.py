@@ -61,6 +61,13 @@ PluginBridgesOption: TypeAlias = Annotated[
 DurabilityOption: TypeAlias = Annotated[
     Durability, typer.Option(help="What a recorded answer survives: the end of the process, or of its machine.")
 ]
+RolloutMemoryMbOption: TypeAlias = Annotated[
+    int, typer.Option(help="MiB of open rollouts in memory; beyond it those that nobody uses leave it.", min=1)
+]
+SiblingOption: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(help="Store of another process behind the same load balancer; any number of times."),
+]
 HostOption: TypeAlias = Annotated[str, typer.Option(help="Address to listen on.")]
 PortOption: TypeAlias = Annotated[int, typer.Option(help="Port to listen on; 0 = any free one.", min=0, max=65535)]
 AdminKeyOption: TypeAlias = Annotated[

@@ -25,8 +25,8 @@ from turnstile.engines.base import Capabilities, Missing, Present
 from turnstile.engines.smollm import Progress
 from turnstile.errors import CallerError
 from turnstile.exchange.draws import Overflow
-from turnstile.exchange.images import Gallery, ImageLimits
 from turnstile.exchange.holding import Gate, HoldExpiry
+from turnstile.exchange.images import Gallery, ImageLimits
 from turnstile.exchange.rollouts import Policies, Rollouts
 from turnstile.exchange.world import World
 from turnstile.generation import LiteralSpecials, Prompt, Retention
@@ -43,7 +43,8 @@ from turnstile.server.policy import Policy
 from turnstile.server.reading import format_of, kept_name, read_by
 from turnstile.server.severing import unlogged
 from turnstile.server.stopping import CANCELLED_AFTER_S, Server
-from turnstile.store import Blobs, Journal, Reader
+from turnstile.store import Blobs, Durability, Journal, Reader
+from turnstile.store.siblings import Siblings
 from turnstile.templates.accelerators import Accelerated, accelerated, at_hand
 from turnstile.templates.advice import summary
 from turnstile.templates.certificate import Certificate
@@ -170,7 +171,7 @@ async def _assemble(
     named = settings.answer_format
     answer_format, reading = read_by(named, format_of(named, files), engine_server.capabilities, served)
     unchecked = await fleet.check(served, _now())
-    journal = Journal.open(settings.store)
+    journal = Journal.open(settings.store, durability=choice_of(Durability, settings.durability, "durability"))
     stack.callback(journal.close)
     reader = Reader.open(settings.store)
     stack.callback(reader.close)
@@ -206,14 +207,16 @@ async def _assemble(
         quirks=local.quirks,
         accelerated=chosen,
         overflow=choice_of(Overflow, settings.overflow, "overflow"),
+        gallery=Gallery(Blobs(settings.store)),
+        image_limits=ImageLimits(settings.max_images, int(settings.max_image_megapixels * 1_000_000)),
         policy=policy.log,
         gate=policy.gate,
         continuations=settings.continue_aborted,
-        gallery=Gallery(Blobs(settings.store)),
-        image_limits=ImageLimits(settings.max_images, int(settings.max_image_megapixels * 1_000_000)),
     )
     await shelf.put(journal, running_on, files, kept_name(named, answer_format))
-    rollouts = Rollouts(journal, reader, _now, _policies(settings))
+    siblings = Siblings(settings.siblings)
+    stack.callback(siblings.close)
+    rollouts = Rollouts(journal, reader, _now, _policies(settings, siblings))
     app = build_app(world, rollouts, Archive(reader, shelf, watch, world.gallery), policy, settings)
     told = (*fleet.notices, *_notices(settings, certificate, unchecked, reading), *_without_window(world))
     return app, _running(model, engine.capabilities, (*told, *plugin_notices, *chosen.refused), chosen), rollouts
@@ -223,10 +226,12 @@ def _running(model: str, engine: Capabilities, notices: tuple[str, ...], chosen:
     return Running("", model, engine.engine, notices, chosen, engine.version, engine.present, engine.missing)
 
 
-def _policies(settings: Settings) -> Policies:
+def _policies(settings: Settings, siblings: Siblings) -> Policies:
     return Policies(
-        choice_of(Retention, settings.retention, "retention"),
-        choice_of(SuspectLogprobs, settings.suspect_logprobs, "suspect_logprobs"),
+        retention=choice_of(Retention, settings.retention, "retention"),
+        suspect_logprobs=choice_of(SuspectLogprobs, settings.suspect_logprobs, "suspect_logprobs"),
+        memory_bytes=settings.rollout_memory_bytes,
+        held_elsewhere=siblings.holder,
     )
 
 
