@@ -58,10 +58,11 @@ fix: $(STAMP) ## put right what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMP) ## overhead of Turnstile against a bare relay, of each dialect, and of a spliced turn at every length
+bench: $(STAMP) ## overhead of Turnstile against a bare relay, of each dialect, of a spliced turn at every length, and of trajectory files
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/dialects.py
 	$(BIN)/python benchmarks/bridge.py --certify
+	$(BIN)/python benchmarks/trajectories.py
 
 bench-peers: $(STAMP) ## the same, with other proxies beside it
 	$(BIN)/python benchmarks/overhead.py --peers
