@@ -9,7 +9,6 @@ prints one JSON line with the address, and serves until it is ended. Tests use t
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -35,8 +34,6 @@ START_LIMIT_S = 600.0
 CONTEXT = 2048
 MODEL = "tiny"
 LOG_TAIL_CHARS = 2000
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)
 
 
 def free_port() -> int:
@@ -46,8 +43,15 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _die_with_the_parent() -> None:
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+GUARD = """
+import os, signal, subprocess, sys, threading
+def watch():
+    sys.stdin.buffer.read()
+    os.killpg(0, signal.SIGKILL)
+threading.Thread(target=watch, daemon=True).start()
+sys.exit(subprocess.call(sys.argv[1:], stdin=subprocess.DEVNULL))
+"""
+"""Ends a command and all that it started when the one who asked for it is gone: vLLM's engine outlives its server."""
 
 
 class Vllm:
@@ -80,18 +84,17 @@ class Vllm:
 
     def start(self) -> None:
         """Start it, again if it was killed, on the same port."""
-        words = [str(install.python()), "-m", "vllm.entrypoints.openai.api_server"]
+        words = [sys.executable, "-c", GUARD, str(install.python()), "-m", "vllm.entrypoints.openai.api_server"]
         words += ["--model", str(install.models()[self.checkpoint]), "--served-model-name", MODEL]
         words += ["--host", "127.0.0.1", "--port", str(self.port), *self.flags]
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 words,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **VLLM_ENVIRONMENT},
                 start_new_session=True,
-                preexec_fn=_die_with_the_parent,
             )
         deadline = time.monotonic() + START_LIMIT_S
         while not self._is_ready():
@@ -122,6 +125,8 @@ class Vllm:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
 
 class Attached:
