@@ -219,3 +219,18 @@ def test_case_l4_each_number_stands_at_its_token(converter: Converter, group, sa
     assert ids[-4:] == [30, 31, 32, 2]
     assert [number for number, counted in zip(logprobs, trained, strict=True) if counted] == [-0.125, -0.25, -0.5, -1]
     assert trained == [False] * 5 + [True] * 4
+
+
+@pytest.mark.parametrize("converter", TRAINED_ON, ids=lambda each: each.name)
+def test_case_l2_a_shared_answer_is_trained_once(converter: Converter, group, samples_of) -> None:
+    """The first rollout: an answer, behind which the tool ran twice. Nine tokens were sampled."""
+    one = group[0]
+    if converter.facts.rows is Rows.ONE:
+        return
+    trained = [
+        counted
+        for sample in samples_of(converter.name, [one], advantage="reward")
+        for _, row, _ in READERS[converter.name](sample)
+        for counted in row
+    ]
+    assert sum(trained) == one["token_counts"]["sampled"] == 9

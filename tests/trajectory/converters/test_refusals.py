@@ -19,7 +19,7 @@ def those(wanted: Callable[[Any], bool]) -> list[str]:
     return [each.name for each in CONVERTERS if wanted(each.facts)]
 
 
-def picture(group: Group, kind: str = "observation") -> Group:
+def picture(group: Group) -> Group:
     """The example with an image in the result of its tool, and one sequence."""
     one = group[0]
     one["sequences"] = one["sequences"][:1]
@@ -138,6 +138,16 @@ def test_case_a5_a_placeholder_that_the_model_sampled_is_no_image(name: str, gro
     assert code_of(name, with_image, advantage="reward") == ""
     with_image[0]["sequences"][0]["token_ids"][20] = 50
     assert code_of(name, with_image, advantage="reward") == "placeholder_sampled"
+
+
+@pytest.mark.parametrize("name", those(lambda facts: facts.media is Media.CARRIED))
+@pytest.mark.parametrize("fields", [{"offset": 21}, {"offset": 18}, {"placeholder_id": 99}, {"num_tokens": 3}])
+def test_case_i1_an_image_whose_ids_are_not_all_there_gives_no_row(
+    name: str, fields: dict[str, int], group: Group, code_of: Code
+) -> None:
+    with_image = picture(group)
+    with_image[0]["sequences"][0]["media"][0] |= fields
+    assert code_of(name, with_image, advantage="reward") == "nothing_to_convert"
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -6,6 +6,7 @@ import msgspec
 
 from turnstile.errors import CallerError
 from turnstile.trajectory.check_sequences import check_lengths, check_prompt_length, check_tiling
+from turnstile.trajectory.check_side import check_media_runs
 from turnstile.trajectory.converters.options import Options
 from turnstile.trajectory.regions import Room, prompt_columns
 from turnstile.trajectory.shapes import CallInfo, Rollout, Sequence
@@ -141,9 +142,13 @@ def cut(row: Row, options: Options) -> Cut:
 def fault_of(rollout: Rollout, sequence: Sequence) -> str:
     """What contradicts itself in a sequence, so that its arrays would not be about the same tokens; empty if nothing.
 
-    Source: E201, E202, E206, E301, E303 of docs/reference/validate-codes.md.
+    Source: E201, E202, E203, E206, E301, E303, E601, E603 of docs/reference/validate-codes.md.
     """
-    faults = [*check_tiling(sequence, 0)] or [*check_prompt_length(sequence, 0), *check_lengths(sequence, 0)]
+    faults = [*check_tiling(sequence, 0)] or [
+        *check_prompt_length(sequence, 0),
+        *check_lengths(sequence, 0),
+        *check_media_runs(sequence, 0),
+    ]
     if faults:
         return f"{faults[0].code} {faults[0].message}"
     unknown = set(sequence.logprobs.unknown)
