@@ -343,3 +343,20 @@ async def test_a_wrong_key_is_refused_by_name(fakes, vocabulary):
 
 async def test_health_is_empty_when_it_answers_and_a_sentence_when_not(engine, fake):
     assert await engine.health() == ""
+
+
+async def test_nothing_is_streamed_so_that_no_connection_is_left_half_closed_by_a_stream(engine, fake, ask, vocabulary):
+    # The server closes connections behind streams that it announced to keep (138 of 300 failed when they were reused).
+    fake.script([*vocabulary.spell(LONG), EOS])
+    await ask(engine, [5, 6], Draw(stop_ids=frozenset({EOS})))
+    assert len(fake.requests) > 2
+    assert {body["stream"] for body in fake.requests} == {False}
+
+
+async def test_the_sampler_settings_that_the_server_used_are_kept_with_the_seeds(engine, fake, ask, vocabulary):
+    fake.script([*vocabulary.spell("ab"), EOS])
+    answered = await ask(engine, [5, 6], Draw(temperature=0.5, top_k=3, seed=11, choice=1))
+    echo = json.loads(answered.generation.sampler_echo)
+    assert (echo["seed"], echo["choice"], echo["requests"], echo["sampled_again"]) == (11, 1, 2, 0)
+    settings = echo["settings"]
+    assert (settings["samplers"], settings["temperature"], settings["top_k"]) == (["temperature", "top_k"], 0.5, 3)

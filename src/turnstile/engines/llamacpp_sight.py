@@ -2,7 +2,7 @@
 
 It takes images beside text only, with a marker in the place of each, and puts text of its own around them
 (`<|vision_start|>` and `<|vision_end|>`, say), which no route tells. The one echo there is, the decoded prompt of an
-answer, shows that text. Observed with xllamacpp 2026.10.11549 and a tiny Qwen2.5-VL (docs/decisions/0024).
+answer, shows that text. Observed with xllamacpp 2026.10.11549 and a tiny Qwen2.5-VL (docs/decisions/0031).
 """
 
 from __future__ import annotations
