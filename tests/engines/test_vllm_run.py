@@ -130,6 +130,28 @@ async def test_ids_outside_all_vocabularies_cannot_be_true(run_of, piece):
     assert raised.value.code == "engine_broken"
 
 
+ECHOED = b'{"choices":[{"text":"\\"prompt_token_ids\\":[9]"}],"prompt_token_ids":[2,3],"id":"x"}'
+
+
+async def test_an_echo_that_is_what_was_sent_is_compared_and_not_read(run_of):
+    run, _ = await run_of(must_echo=True)
+    kept = run.without_echo(ECHOED, b"2,3")
+    assert kept == ECHOED.replace(b"[2,3]", b"null")
+    assert run.without_echo(ECHOED, b"2,3") == ECHOED
+    await run.take(Piece(ids=[5], scored=scored(5), finish="length", counts=Counts(2, 1)), nobody)
+    assert run.generation().prompt_echo_T.tolist() == [2, 3]
+
+
+async def nobody(_delta):
+    """Nobody listens."""
+
+
+@pytest.mark.parametrize("event", [ECHOED.replace(b"3", b"33"), ECHOED.replace(b"[2,3]", b"[2, 3]"), b'{"choices":[]}'])
+async def test_any_other_echo_is_left_to_be_read(run_of, event):
+    run, _ = await run_of()
+    assert run.without_echo(event, b"2,3") == event
+
+
 async def test_a_reading_is_asked_for_and_emitted_with_the_ids(run_of):
     class Reader:
         def __init__(self):

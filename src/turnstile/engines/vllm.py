@@ -208,7 +208,7 @@ class Vllm:
             # To its very end, so that the connection can be used again.
             async for event in stream.events():
                 if event != _DONE:
-                    await run.take(door.piece(event), emit)
+                    await run.take(door.piece(run.without_echo(event, ask.written)), emit)
 
 
 def _door(found: Found, prompt: Prompt) -> Door:

@@ -19,6 +19,7 @@ from turnstile.generation import Delta, Draw, Emit, Finish, Generation, Logprobs
 from turnstile.reasons import NoteCode
 from turnstile.tokens import IdRun, LogprobRun, PolicySpan, Vocabulary, first_difference
 
+_ECHO = b'"prompt_token_ids":['
 _FINISHES = {
     "stop": Finish.STOP,
     "tool_calls": Finish.STOP,
@@ -75,6 +76,24 @@ class Run:
     def is_over(self) -> bool:
         """Whether the engine has said how the answer ended."""
         return bool(self._last.finish)
+
+    def without_echo(self, event: bytes, written: bytes) -> bytes:
+        """An event without its echo of the prompt, where that is byte for byte what was sent.
+
+        To read the echo of a long prompt costs more than all the rest of an answer, to compare it costs nothing.
+
+        Args:
+            event: as it came.
+            written: the prompt's ids as the inside of a JSON array, as they were sent.
+        """
+        if self._echo_T is not None or self._prompt.media:
+            return event
+        # Inside a text its quotation marks would be escaped.
+        start = event.find(_ECHO) + len(_ECHO)
+        if start < len(_ECHO) or not event.startswith(written + b"]", start):
+            return event
+        self._echo_T = self._prompt.ids_T
+        return event[: start - 1] + b"null" + event[start + len(written) + 1 :]
 
     async def take(self, piece: Piece, emit: Emit) -> None:
         """Check what an event brought, and emit it.
