@@ -20,7 +20,7 @@ class Task(msgspec.Struct, frozen=True):
     """One rollout to be made."""
 
     prompt: object
-    group_id: str
+    group_id: str | None
     sample_index: int
 
 
