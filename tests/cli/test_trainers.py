@@ -25,12 +25,12 @@ Run = Callable[..., Any]
 def test_a_store_and_its_file_give_the_same_samples(run: Run, store: Path, tmp_path: Path) -> None:
     neutral, from_store, from_file = (tmp_path / name for name in ("all.parquet", "a.jsonl", "b.jsonl"))
     assert run("export", store, "-o", neutral).exit_code == 0
-    options = ["--for", "trl", "--drop", "several_sequences"]
+    options = ["--for", "trl", "--drop", "rollout_running"]
     for source, out in ((store, from_store), (neutral, from_file)):
         assert run("export", source, "-o", out, *options).exit_code == 0
     assert from_store.read_bytes() == from_file.read_bytes()
     samples = [json.loads(line)["sample"] for line in from_store.read_bytes().splitlines()]
-    assert samples == [each.sample for each in convert(read(neutral), "trl", drop=["several_sequences"])]
+    assert samples == [each.sample for each in convert(read(neutral), "trl", drop=["rollout_running"])]
 
 
 def test_it_says_what_was_written_and_what_was_left_out(run: Run, store: Path, tmp_path: Path) -> None:
@@ -54,7 +54,8 @@ def test_one_group_is_written_for_a_trainer_by_its_name_with_a_dash(run: Run, st
     ("options", "code"),
     [
         (["--for", "vrel"], "trainer_unknown"),
-        (["--for", "areal"], "reward_missing"),
+        (["--for", "areal"], "rollout_running"),
+        (["--for", "areal", "--drop", "areal"], "option_invalid"),
         (["--for", "areal", "--group", "g", "--max-length", "3"], "row_too_long"),
         (["--for", "trl", "--group", "g", "--group-size", "2"], "group_size"),
         (["--for", "areal", "--group", "g", "--model", "nobody"], "model_not_in_file"),

@@ -175,6 +175,6 @@ def any_scored(any_rollout: Callable[..., Rollout]) -> Callable[..., Rollout]:
             )
             for sequence in rollout.sequences
         )
-        return msgspec.structs.replace(rollout, reward=1.0, group_id="g", sequences=sequences)
+        return msgspec.structs.replace(rollout, status="completed", reward=1.0, group_id="g", sequences=sequences)
 
     return scored

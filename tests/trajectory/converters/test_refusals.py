@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from turnstile.trajectory.converters import CONVERTERS
 from turnstile.trajectory.converters.base import Keeps, Media, Reward, Rows, Temperature, Weights
+from turnstile.trajectory.converters.refusals import OF_A_ROLLOUT
 
 Code = Callable[..., str]
 Group = list[dict[str, Any]]
@@ -53,6 +56,18 @@ def test_an_unscored_rollout_stays_unscored_where_the_trainer_has_a_word_for_it(
 ) -> None:
     group[0]["reward"] = None
     assert code_of(name, one_sequence="last") == ""
+
+
+@pytest.mark.parametrize("name", those(lambda facts: facts.keeps is Keeps.TRAINED))
+def test_a_rollout_that_still_runs_is_not_trained(name: str, group: Group, code_of: Code) -> None:
+    group[0]["status"] = "running"
+    assert code_of(name, one_sequence="last") == "rollout_running"
+    assert code_of(name, one_sequence="last", drop=["rollout_running"]) == ""
+
+
+def test_a_code_that_is_about_no_rollout_cannot_be_dropped(code_of: Code) -> None:
+    assert code_of("areal", drop=["row_too_lomg"]) == "option_invalid"
+    assert code_of("areal", drop=["model_ambiguous"]) == "option_invalid"
 
 
 @pytest.mark.parametrize("name", those(lambda facts: facts.rows is Rows.ONE))
@@ -173,3 +188,10 @@ def test_a_sequences_own_reward_is_refused_where_there_is_one_a_rollout(name: st
 def test_a_sequences_own_reward_is_taken_where_each_has_one(name: str, group: Group, code_of: Code) -> None:
     group[0]["sequences"][1]["reward"] = 0.25
     assert code_of(name) == ""
+
+
+def test_the_codes_to_drop_are_those_without_a_star_in_the_reference() -> None:
+    page = Path(__file__).parent.parent.parent.parent / "docs" / "reference" / "errors.md"
+    section = page.read_text(encoding="utf-8").split("\n## Converting for a trainer\n")[1]
+    unstarred = set(re.findall(r"^\| `(\w+)` \| (?!\\\*)", section, re.MULTILINE))
+    assert unstarred - {"row_unaligned"} == OF_A_ROLLOUT

@@ -14,7 +14,13 @@ from turnstile.trajectory.check_signal import check_signal
 from turnstile.trajectory.converters import CONVERTERS, converter_named
 from turnstile.trajectory.converters.base import Converter, Keeps, Lost, Rows, Unit
 from turnstile.trajectory.converters.options import OneSequence, Options, options_of
-from turnstile.trajectory.converters.refusals import refuse_rollout, refuse_row, refuse_several
+from turnstile.trajectory.converters.refusals import (
+    is_dropped,
+    refuse_rollout,
+    refuse_row,
+    refuse_several,
+    refuse_unknown_codes,
+)
 from turnstile.trajectory.converters.rows import Place, Row, fault_of
 from turnstile.trajectory.converters.survey import Survey, group_of, is_trained, of_another_size, survey
 from turnstile.trajectory.files import read
@@ -70,7 +76,8 @@ class Conversion:
     """The samples of one trainer, made one by one while it is iterated over; `report` grows with them."""
 
     def __init__(self, source: Source, converter: Converter, options: Options) -> None:
-        """Nothing is read before the first sample is asked for."""
+        """Nothing is read before the first sample is asked for. Raises: CallerError `option_invalid`."""
+        refuse_unknown_codes(options)
         self._source = source
         self._converter = converter
         self._options = options
@@ -177,8 +184,8 @@ class Conversion:
             self._left_out["earlier_attempt"] += 1
         elif not rollout.trainable:
             self._left_out["rollout_untrainable"] += 1
-        elif rollout.reward is None and "reward_missing" in self._options.drop:
-            self._left_out["reward_missing"] += 1
+        elif code := is_dropped(rollout, self._options):
+            self._left_out[code] += 1
         else:
             return False
         return True

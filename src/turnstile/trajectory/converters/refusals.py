@@ -8,23 +8,73 @@ from __future__ import annotations
 from typing import cast
 
 from turnstile.errors import CallerError
-from turnstile.trajectory.converters.base import Facts, Media, Reward, Rows, Temperature, Unit, Weights
+from turnstile.trajectory.converters.base import Facts, Keeps, Media, Reward, Rows, Temperature, Unit, Weights
 from turnstile.trajectory.converters.options import Options, RawLogprobs
 from turnstile.trajectory.converters.rows import Row
 from turnstile.trajectory.shapes import CallInfo, JsonObject, Rollout
+
+OF_A_ROLLOUT = frozenset(
+    {
+        "rollout_running",
+        "reward_missing",
+        "reward_per_sequence",
+        "several_sequences",
+        "logprobs_raw",
+        "logprobs_unknown",
+        "logprobs_suspect",
+        "temperature_unknown",
+        "weights_unsupported",
+        "images_unsupported",
+        "image_format",
+        "placeholder_sampled",
+        "media_mismatch",
+        "row_too_long",
+        "advantage_missing",
+        "advantage_per_token",
+        "policy_version_unknown",
+    }
+)
+"""Codes of refusals that are about one rollout, which can be left out instead."""
 
 _UNKNOWN_MODES = frozenset({"none", "unknown"})
 _SUSPECT = "logprob_suspect"
 
 
 def refuse_rollout(rollout: Rollout, facts: Facts) -> None:
-    """Raises: CallerError `reward_missing` for an unscored rollout where the trainer has no word for one."""
+    """Make sure that a trainer can take a rollout at all.
+
+    Raises: CallerError `rollout_running` for one that is not finished, `reward_missing` for an unscored one where the
+    trainer has no word for it.
+    """
+    if rollout.status == "running" and facts.keeps is Keeps.TRAINED:
+        raise CallerError(
+            f"Rollout {rollout.rollout_id} is still running; {facts.trainer} would train what there is of it",
+            "Finish it, or leave such rollouts out with `--drop rollout_running`",
+            code="rollout_running",
+        )
     if rollout.reward is None and facts.reward is not Reward.MAY_BE_UNKNOWN:
         raise CallerError(
             f"Rollout {rollout.rollout_id} is unscored, which {facts.trainer} would take for a reward",
             "Finish it with a reward, or leave unscored rollouts out with `--drop reward_missing`",
             code="reward_missing",
         )
+
+
+def refuse_unknown_codes(options: Options) -> None:
+    """Raises: CallerError `option_invalid` for a code to drop that is about no single rollout."""
+    for code in sorted(options.drop - OF_A_ROLLOUT):
+        raise CallerError(
+            f"There is nothing to drop at `{code}`",
+            f"Codes that leave out a rollout are {', '.join(sorted(OF_A_ROLLOUT))}",
+            code="option_invalid",
+        )
+
+
+def is_dropped(rollout: Rollout, options: Options) -> str:
+    """The code for which a rollout is left out as it stands, whatever the trainer; empty if it is not."""
+    if rollout.reward is None and "reward_missing" in options.drop:
+        return "reward_missing"
+    return "rollout_running" if rollout.status == "running" and "rollout_running" in options.drop else ""
 
 
 def refuse_row(row: Row, facts: Facts, options: Options) -> None:

@@ -11,9 +11,6 @@ from turnstile.trajectory.converters.options import Options
 from turnstile.trajectory.converters.rows import Row, cut
 from turnstile.trajectory.format import Fields
 
-_STATUSES = {"running": "pending"}
-"""The other words are the same."""
-
 
 class Slime:
     """Each sample holds the fields of a `Sample`."""
@@ -50,6 +47,6 @@ def sample_fields(row: Row, options: Options) -> Fields:
         ],
         "rollout_log_probs": pieces.logprobs_R,
         "remove_sample": False,
-        "status": _STATUSES.get(row.rollout.status, row.rollout.status),
+        "status": row.rollout.status,
         "metadata": {"turnstile_sequence_id": row.sequence.sequence_id},
     }

@@ -14,7 +14,7 @@ from turnstile.errors import CallerError
 from turnstile.trajectory.converters.base import Facts, Keeps, Reward
 from turnstile.trajectory.converters.groups import Key, group_advantages, without_group
 from turnstile.trajectory.converters.options import Advantage, Options
-from turnstile.trajectory.converters.refusals import refuse_models, refuse_temperatures
+from turnstile.trajectory.converters.refusals import is_dropped, refuse_models, refuse_temperatures
 from turnstile.trajectory.shapes import Rollout, Sequence
 
 
@@ -80,13 +80,12 @@ def survey(rollouts: Iterable[Rollout], facts: Facts, options: Options) -> Surve
 def _see(rollout: Rollout, options: Options) -> _Seen:
     sequences = [sequence for sequence in rollout.sequences if is_trained(sequence)]
     models = {rollout.heads[sequence.head].model for sequence in sequences}
-    left_out = rollout.reward is None and "reward_missing" in options.drop
     return _Seen(
         attempt=rollout.attempt,
         group=group_of(rollout),
         grouped=rollout.group_id is not None,
         reward=rollout.reward if rollout.trainable else None,
-        counts=rollout.trainable and not left_out,
+        counts=rollout.trainable and not is_dropped(rollout, options),
         models=frozenset(models),
         temperatures=frozenset(
             temperature
