@@ -44,9 +44,8 @@ def talk(*turns):
 class Told:
     """llama.cpp's helper routes over the byte vocabulary: control tokens in their names, each image of 3 tokens."""
 
-    def __init__(self, vocabulary, sloppy=False):
+    def __init__(self, vocabulary):
         self.vocabulary = vocabulary
-        self.sloppy = sloppy
         self.asked = []
 
     async def __call__(self, path, body):
@@ -58,8 +57,6 @@ class Told:
                 for at, piece in enumerate(asked["content"].replace("</s>", "<s>").split("<s>"))
                 for token in ([1] if at else []) + self.vocabulary.spell(piece)
             ]
-            if self.sloppy:
-                tokens = tokens[:-1]
             return WireAnswer(200, json.dumps({"tokens": tokens}).encode())
         return WireAnswer(200, b'{"input_tokens":13}')
 
@@ -68,9 +65,9 @@ class Told:
 def showing(vocabulary):
     """What shows prompts to a server with some habits."""
 
-    def _showing(around="", leading="", sloppy=False, marker="<M>"):
-        told = Told(vocabulary, sloppy)
-        sight = Sight(marker, leading, around, 10)
+    def _showing(around="", leading=""):
+        told = Told(vocabulary)
+        sight = Sight(leading, around, 10)
         made = Showing(sight, vocabulary, ImageCounts(told, sight), Spellings(told))
         made.told = told
         return made
@@ -94,7 +91,7 @@ def seen(prompt, vocabulary):
 
 async def test_text_stands_between_markers_and_every_image_is_counted(showing, seen):
     prompt = seen("Look: ", None, " and ", None)
-    shown = await showing().of(prompt, PAD)
+    shown = await showing().of(prompt, PAD, "<M>")
     assert json.loads(shown.json) == {"prompt_string": "Look: <M> and <M>", "multimodal_data": ["AA==", "AQ=="]}
     assert (shown.length, shown.echo) == (len(prompt) - 2 + 6, "Look:  and ")
     assert shown.expanded.ranges == (ImageRange(6, 3, 3), ImageRange(14, 3, 3))
@@ -102,13 +99,13 @@ async def test_text_stands_between_markers_and_every_image_is_counted(showing, s
 
 
 async def test_what_the_server_puts_around_an_image_is_left_to_it(showing, seen):
-    shown = await showing(around="[]").of(seen("a[", None, "]b[", None, "]c"), PAD)
+    shown = await showing(around="[]").of(seen("a[", None, "]b[", None, "]c"), PAD, "<M>")
     assert json.loads(shown.json)["prompt_string"] == "a<M>b<M>c"
     assert (shown.echo, shown.length) == ("a[]b[]c", 7 + 6)
 
 
 async def test_what_the_server_puts_in_front_is_left_to_it(showing, seen):
-    shown = await showing(leading="^").of(seen("^a", None, "b"), PAD)
+    shown = await showing(leading="^").of(seen("^a", None, "b"), PAD, "<M>")
     assert (json.loads(shown.json)["prompt_string"], shown.echo) == ("a<M>b", "^ab")
 
 
@@ -124,19 +121,19 @@ async def test_what_the_server_puts_in_front_is_left_to_it(showing, seen):
 )
 async def test_a_template_that_frames_images_otherwise_is_refused(showing, seen, habits, pieces, told):
     with pytest.raises(CallerError) as caught:
-        await showing(**habits).of(seen(*pieces), PAD)
+        await showing(**habits).of(seen(*pieces), PAD, "<M>")
     assert told in caught.value.problem
     assert caught.value.code == "images_not_supported"
 
 
 async def test_two_images_that_share_one_frame_are_refused(showing, seen):
     with pytest.raises(CallerError, match="around an image"):
-        await showing(around="[]").of(seen("[", None, "]", None, "]"), PAD)
+        await showing(around="[]").of(seen("[", None, "]", None, "]"), PAD, "<M>")
 
 
 async def test_placeholders_without_images_are_refused(showing, seen):
     with pytest.raises(CallerError, match="2 placeholders for 1 images"):
-        await showing().of(seen("a", None, "b", None, images=1), PAD)
+        await showing().of(seen("a", None, "b", None, images=1), PAD, "<M>")
 
 
 async def test_ids_that_are_not_how_their_text_is_spelled_are_refused(showing, prompt):
@@ -144,26 +141,26 @@ async def test_ids_that_are_not_how_their_text_is_spelled_are_refused(showing, p
     ids = [259, PAD]
     asked = msgspec.structs.replace(prompt(ids), media=(media(b"1"),), placeholder_id=PAD)
     with pytest.raises(CallerError, match="reads `ha ` as other ids") as caught:
-        await showing().of(asked, PAD)
+        await showing().of(asked, PAD, "<M>")
     assert (caught.value.code, caught.value.status) == ("prompt_not_exact", 400)
 
 
 async def test_half_a_character_in_front_of_an_image_is_refused(showing, prompt):
     asked = msgspec.structs.replace(prompt([258, PAD]), media=(media(b"1"),), placeholder_id=PAD)
     with pytest.raises(CallerError, match="has half a character there"):
-        await showing().of(asked, PAD)
+        await showing().of(asked, PAD, "<M>")
 
 
 async def test_text_that_spells_the_servers_mark_is_refused(showing, seen):
     with pytest.raises(CallerError, match="mark of an image in its text"):
-        await showing().of(seen("say <M> ", None), PAD)
+        await showing().of(seen("say <M> ", None), PAD, "<M>")
 
 
 async def test_what_was_found_to_be_exact_is_not_asked_again(showing, seen):
     made = showing()
-    await made.of(seen("Look: ", None, " one"), PAD)
+    await made.of(seen("Look: ", None, " one"), PAD, "<M>")
     before = len(made.told.asked)
-    await made.of(seen("Look: ", None, " one", None, " two"), PAD)
+    await made.of(seen("Look: ", None, " one", None, " two"), PAD, "<M>")
     assert made.told.asked[before:] == ["/tokenize", "/v1/chat/completions/input_tokens"]
 
 
@@ -313,6 +310,14 @@ async def test_a_server_that_ran_something_else_around_the_images_is_found(faked
     fake.faults.append(fakes.Fault[fault])
     with pytest.raises(EchoMismatch, match=told):
         await engine.generate(seen("a", None), Draw(max_tokens=3), keep_quiet)
+
+
+async def test_a_server_that_was_started_again_is_asked_for_its_new_marker(faked, fakes, seen, monkeypatch):
+    engine, fake = faked
+    monkeypatch.setattr(fakes, "MEDIA_MARKER", "<__media_second__>")
+    told = await engine.generate(seen("a", None), Draw(max_tokens=3), keep_quiet)
+    assert fake.requests[0]["prompt"]["prompt_string"] == "a<__media_second__>"
+    assert told.expanded.ranges == (ImageRange(1, 3, 3),)
 
 
 async def test_a_prompt_without_images_goes_as_ids_to_a_server_that_takes_them(faked, prompt):

@@ -44,9 +44,9 @@ class Server:
 @pytest.mark.parametrize(
     ("habits", "sight"),
     [
-        ({}, Sight("<M>", "", "[]", 22)),
-        ({"before": "", "behind": ""}, Sight("<M>", "", "", 20)),
-        ({"leading": "^"}, Sight("<M>", "^", "[]", 22)),
+        ({}, Sight("", "[]", 22)),
+        ({"before": "", "behind": ""}, Sight("", "", 20)),
+        ({"leading": "^"}, Sight("^", "[]", 22)),
     ],
 )
 async def test_what_a_server_adds_is_seen_in_its_echo(habits, sight):
@@ -79,7 +79,7 @@ async def test_a_server_without_one_of_the_routes_cannot_be_given_images(route):
 
 async def test_an_image_is_counted_once():
     server = Server()
-    counts = ImageCounts(server, Sight("<M>", "", "[]", 22))
+    counts = ImageCounts(server, Sight("", "[]", 22))
     image = Media("sha", "image/webp", b"x")
     assert [await counts.of(image), await counts.of(image)] == [4, 4]
     ((_, asked),) = server.asked

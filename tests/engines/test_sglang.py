@@ -599,6 +599,15 @@ async def test_another_version_is_named_as_one_whose_answers_nobody_read(opened)
     )
 
 
+async def test_an_earlier_version_is_recognised_by_its_old_names_and_named(sglang_fakes, vocabulary):
+    fake = sglang_fakes.SglangFake(vocabulary.rows, eos=frozenset({EOS}), version="0.4.6", has_old_names=True)
+    async with fake.serving() as url:
+        server = await connect(url, EngineKind.AUTO)
+        assert isinstance(server, SglangServer)
+        assert server.capabilities.missing[0].what == "known version (0.4.6)"
+        await server.close()
+
+
 async def test_a_server_that_leaves_stop_ids_out_is_refused_at_start(sglang_fake, vocabulary):
     sglang_fake.trims_stop_ids = True
     with pytest.raises(EngineError, match="ended an answer and is not in its `output_ids`"):

@@ -129,6 +129,8 @@ class SglangFake:
     logit: Callable[[int], float] = lambda token: -(token % 13) / 2
     answer: Callable[[list[int]], list[int]] | None = None
     trims_stop_ids: bool = False
+    has_old_names: bool = False
+    """`/get_model_info` and `/get_server_info` only, as before the names that 0.5.23 prefers."""
     faults: deque[Fault] = field(default_factory=deque)
     requests: list[dict[str, Any]] = field(default_factory=list)
     probes: list[dict[str, Any]] = field(default_factory=list)
@@ -198,8 +200,9 @@ class SglangFake:
     def _app(self) -> web.Application:
         app = web.Application(client_max_size=1 << 26, middlewares=[self._keyed])
         app.router.add_get("/health", self._health)
-        app.router.add_get("/model_info", self._model_info)
-        app.router.add_get("/server_info", self._server_info)
+        prefix = "/get_" if self.has_old_names else "/"
+        app.router.add_get(f"{prefix}model_info", self._model_info)
+        app.router.add_get(f"{prefix}server_info", self._server_info)
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/tokenize", self._tokenize)
         app.router.add_post("/generate", self._generate)

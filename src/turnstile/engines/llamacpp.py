@@ -63,7 +63,7 @@ class LlamaServer:
             models = read(await wire.get("/v1/models"), Models)
             seen = await look(wire.post, props)
             capabilities = _capabilities(name, props, models, seen)
-        except TurnstileError:
+        except BaseException:
             await wire.close()
             raise
         return cls(wire, capabilities, props.model_path, seen if isinstance(seen, Sight) else None)
@@ -157,7 +157,9 @@ class LlamaCpp:
     async def _shown(self, prompt: Prompt) -> ShownPrompt | None:
         if not prompt.media or prompt.placeholder_id is None or self._showing is None:
             return None
-        return await self._showing.of(prompt, prompt.placeholder_id)
+        # A server that was started again has another marker.
+        props = read(await self._server.wire.get("/props"), Props)
+        return await self._showing.of(prompt, prompt.placeholder_id, props.media_marker)
 
     async def _complete(self, body: bytes) -> Completion:
         return read(await self._server.wire.post("/completion", body), Completion)

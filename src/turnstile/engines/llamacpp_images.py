@@ -46,16 +46,21 @@ class Showing:
         self._counts = counts
         self._spellings = spellings
 
-    async def of(self, prompt: Prompt, placeholder_id: int) -> ShownPrompt:
+    async def of(self, prompt: Prompt, placeholder_id: int, marker: str) -> ShownPrompt:
         """The prompt as text and pictures.
+
+        Args:
+            prompt: with its media.
+            placeholder_id: what stands for an image in its ids.
+            marker: what stands for one in text, as the server says now.
 
         Raises: CallerError `images_not_supported` if the template does not put round an image what the server does,
         `prompt_not_exact` if text would become other ids; EngineError.
         """
-        texts = [await self._text(run) for run in await self._between(prompt, placeholder_id)]
+        texts = [await self._text(run, marker) for run in await self._between(prompt, placeholder_id)]
         counts = [await self._counts.of(each) for each in prompt.media]
         body = _Wire(
-            self._sight.marker.join(texts),
+            marker.join(texts),
             tuple(base64.b64encode(each.data).decode() for each in prompt.media),
         )
         runs = [IdRun.of([placeholder_id] * count) for count in counts]
@@ -84,13 +89,13 @@ class Showing:
     async def _added(self, text: str) -> IdRun:
         return await self._spellings.of(text) if text else NO_IDS
 
-    async def _text(self, ids_T: IdRun) -> str:
+    async def _text(self, ids_T: IdRun, marker: str) -> str:
         spelled = b"".join(self._vocabulary.token_bytes(token_id) for token_id in ids_T)
         try:
             text = spelled.decode()
         except UnicodeDecodeError as broken:
             raise _inexact("has half a character there") from broken
-        if self._sight.marker in text:
+        if marker in text:
             raise _inexact("has the server's mark of an image in its text")
         if text and not await self._spellings.is_exact(ids_T, text):
             at = first_difference(await self._spellings.of(text), ids_T) or 0

@@ -36,8 +36,6 @@ _REMEMBERED = 4096
 class Sight(msgspec.Struct, frozen=True):
     """How a server shows images to its model."""
 
-    marker: str
-    """What stands for an image in a prompt's text; random for each start of the server."""
     leading: str
     """What the server puts in front of a prompt of text: the token that begins one, if the model has it."""
     around: str
@@ -95,7 +93,7 @@ async def look(post: Post, props: Props) -> Sight | Missing | None:
         return _blind(f"It fails at a picture ({problem.problem})", "A llama.cpp server of October 2026 or later")
     if trailing or not rest:
         return _blind("It changes the text around a picture in a way that is not understood", "")
-    return Sight(props.media_marker, leading, around, count - shown.tokens_evaluated + sum(map(len, texts)))
+    return Sight(leading, around, count - shown.tokens_evaluated + sum(map(len, texts)))
 
 
 class ImageCounts:

@@ -24,7 +24,7 @@ from turnstile.engines.sglang_reading import reading_of, text_of
 from turnstile.engines.sglang_request import Request, image_data, sampling_of, stream_interval, written
 from turnstile.engines.sglang_run import Run
 from turnstile.engines.sglang_shapes import Event, ModelInfo, Models, ServerInfo, Tokenized, broken, decoded, read
-from turnstile.engines.wire import Wire
+from turnstile.engines.wire import Wire, WireAnswer
 from turnstile.errors import EngineError, TurnstileError
 from turnstile.generation import Draw, Emit, Generation, LogprobsMode, Prompt
 from turnstile.tokens import IdRun, Vocabulary
@@ -45,7 +45,7 @@ def random_rid() -> str:
 
 async def is_sglang(wire: Wire) -> bool:
     """Whether `/model_info` answers as SGLang's does. Raises: EngineError `engine_unreachable`."""
-    answer = await wire.get("/model_info")
+    answer = await _told(wire, "model_info")
     if answer.status != 200:
         return False
     try:
@@ -53,6 +53,12 @@ async def is_sglang(wire: Wire) -> bool:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
     return True
+
+
+async def _told(wire: Wire, what: str) -> WireAnswer:
+    """`/WHAT`, or `/get_WHAT`, its name in earlier versions."""
+    answer = await wire.get(f"/{what}")
+    return await wire.get(f"/get_{what}") if answer.status == NOT_FOUND else answer
 
 
 class SglangServer:
@@ -75,10 +81,10 @@ class SglangServer:
             return read(await wire.post("/generate", body), Event)
 
         try:
-            model = read(await wire.get("/model_info"), ModelInfo)
+            model = read(await _told(wire, "model_info"), ModelInfo)
             if not model.is_generation:
                 raise broken("`is_generation` is false: it serves a model that generates nothing")
-            server = read(await wire.get("/server_info"), ServerInfo)
+            server = read(await _told(wire, "server_info"), ServerInfo)
             models = read(await wire.get("/v1/models"), Models)
             async with asyncio.timeout(_PROBE_S):
                 findings = await probe(ask, rids)
@@ -89,7 +95,7 @@ class SglangServer:
                 "Look whether it is paused (/pause_generation) or still loading",
                 code="engine_unreachable",
             ) from late
-        except TurnstileError:
+        except BaseException:
             await wire.close()
             raise
         return cls(wire, Found(model, server, models, findings))
