@@ -6,6 +6,8 @@ The fakes speak each engine's real wire. A trouble that an engine's wire cannot 
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
 from typing import Any
 
 import pytest
@@ -143,3 +145,12 @@ async def test_an_engine_that_is_down_is_not_well(liar: Any) -> None:
     async with liar.down():
         assert await liar.engine.health()
     assert await liar.engine.health() == ""
+
+
+async def test_opening_an_engine_that_is_given_up_leaves_no_connection(liar: Any) -> None:
+    # It takes connections and answers nothing.
+    with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await liar.open(f"http://127.0.0.1:{mute.getsockname()[1]}")
+    # A session that nobody closed warns when it is collected, and warnings are errors.
+    gc.collect()

@@ -97,7 +97,7 @@ class VllmServer:
                 code="engine_unreachable",
                 status=503,
             ) from late
-        except TurnstileError:
+        except BaseException:
             await wire.close()
             raise
 
