@@ -7,6 +7,7 @@ so a streamed and a whole answer are sampled alike (docs/decisions/0003-llamacpp
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Callable
 from http.client import METHOD_NOT_ALLOWED, NOT_FOUND
@@ -54,8 +55,9 @@ class LlamaServer:
         Raises: CallerError `engine_address` if another server is there; EngineError `engine_unreachable`,
         `engine_refused` or `engine_broken`.
         """
-        wire = Wire.open(url, api_key)
-        try:
+        async with contextlib.AsyncExitStack() as undo:
+            wire = Wire.open(url, api_key)
+            undo.push_async_callback(wire.close)
             answer = await wire.get("/props")
             if foreign := _foreign(answer):
                 raise not_served(wire.base_url, foreign)
@@ -63,9 +65,7 @@ class LlamaServer:
             models = read(await wire.get("/v1/models"), Models)
             seen = await look(wire.post, props)
             capabilities = _capabilities(name, props, models, seen)
-        except BaseException:
-            await wire.close()
-            raise
+            undo.pop_all()
         return cls(wire, capabilities, props.model_path, seen if isinstance(seen, Sight) else None)
 
     @property

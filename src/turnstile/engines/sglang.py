@@ -19,7 +19,7 @@ from turnstile.engines.base import Capabilities
 from turnstile.engines.llamacpp import random_seed
 from turnstile.engines.prompt_json import PromptJson
 from turnstile.engines.sglang_capabilities import Found, capabilities_of
-from turnstile.engines.sglang_probe import probe
+from turnstile.engines.sglang_probe import Findings, probe
 from turnstile.engines.sglang_reading import reading_of, text_of
 from turnstile.engines.sglang_request import Request, image_data, sampling_of, stream_interval, written
 from turnstile.engines.sglang_run import Run
@@ -61,6 +61,21 @@ async def _told(wire: Wire, what: str) -> WireAnswer:
     return await wire.get(f"/get_{what}") if answer.status == NOT_FOUND else answer
 
 
+async def _probed(wire: Wire, rids: Callable[[], str]) -> Findings:
+    async def ask(body: bytes) -> Event:
+        return read(await wire.post("/generate", body), Event)
+
+    try:
+        async with asyncio.timeout(_PROBE_S):
+            return await probe(ask, rids)
+    except TimeoutError as late:
+        raise EngineError(
+            f"SGLang at {wire.base_url} did not answer a request of one token within {_PROBE_S:.0f} s",
+            "Look whether it is paused (/pause_generation) or still loading",
+            code="engine_unreachable",
+        ) from late
+
+
 class SglangServer:
     """An SGLang server that answers, and what was found out about it. `speaking` makes it an engine."""
 
@@ -75,30 +90,17 @@ class SglangServer:
 
         Raises: EngineError `engine_unreachable`, `engine_refused` or `engine_broken`.
         """
-        wire = Wire.open(url, api_key)
-
-        async def ask(body: bytes) -> Event:
-            return read(await wire.post("/generate", body), Event)
-
-        try:
+        async with contextlib.AsyncExitStack() as undo:
+            wire = Wire.open(url, api_key)
+            undo.push_async_callback(wire.close)
             model = read(await _told(wire, "model_info"), ModelInfo)
             if not model.is_generation:
                 raise broken("`is_generation` is false: it serves a model that generates nothing")
             server = read(await _told(wire, "server_info"), ServerInfo)
             models = read(await wire.get("/v1/models"), Models)
-            async with asyncio.timeout(_PROBE_S):
-                findings = await probe(ask, rids)
-        except TimeoutError as late:
-            await wire.close()
-            raise EngineError(
-                f"SGLang at {wire.base_url} did not answer a request of one token within {_PROBE_S:.0f} s",
-                "Look whether it is paused (/pause_generation) or still loading",
-                code="engine_unreachable",
-            ) from late
-        except BaseException:
-            await wire.close()
-            raise
-        return cls(wire, Found(model, server, models, findings))
+            found = Found(model, server, models, await _probed(wire, rids))
+            undo.pop_all()
+        return cls(wire, found)
 
     @property
     def capabilities(self) -> Capabilities:
