@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.progress import Progress
 
+from turnstile.cli.validate import RolloutsSoFar
 from turnstile.errors import CallerError
+from turnstile.trajectory.validate import FileCheck
 
 
 @pytest.fixture
@@ -95,3 +98,14 @@ def test_numbers_of_unknown_meaning_are_an_error_or_on_request_a_warning(
     told = run("validate", exported, "--allow-unknown")
     assert told.exit_code == 0
     assert sum(line.startswith("W305") for line in told.stdout.splitlines()) == len(rollout["calls"])
+
+
+def test_progress_counts_rollouts_also_where_nothing_is_wrong(exported: Path) -> None:
+    check = FileCheck(exported)
+    column = RolloutsSoFar(check)
+    bar = Progress(column)
+    bar.add_task("validate")
+    (task,) = bar.tasks
+    before = column.render(task).plain
+    list(check.violations())
+    assert (before, column.render(task).plain) == ("0 rollouts", "2 rollouts")

@@ -6,12 +6,26 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import SpinnerColumn, TextColumn
+from rich.progress import ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.text import Text
 
 from turnstile.cli.progress import counted, progress_bar
 from turnstile.trajectory.validate import STRANGERS_LIMIT, FileCheck, UnknownMeaning
 
 INVALID = 5
+
+
+class RolloutsSoFar(ProgressColumn):
+    """How many rollouts a check has read, also while it finds nothing wrong."""
+
+    def __init__(self, check: FileCheck) -> None:
+        super().__init__()
+        self._check = check
+
+    def render(self, task: Task) -> Text:
+        """The count as it is now."""
+        del task
+        return Text(counted(self._check.rollouts, "rollout"))
 
 
 def validate(
@@ -30,10 +44,9 @@ def validate(
     """
     check = FileCheck(file, UnknownMeaning.ALLOWED if allow_unknown else UnknownMeaning.REFUSED)
     errors = warnings = 0
-    with progress_bar(TextColumn("validate"), SpinnerColumn(), TextColumn("{task.completed} rollouts")) as bar:
-        shown = bar.add_task("validate", total=None)
+    with progress_bar(TextColumn("validate"), SpinnerColumn(), RolloutsSoFar(check)) as bar:
+        bar.add_task("validate", total=None)
         for violation in check.violations():
-            bar.update(shown, completed=check.rollouts)
             typer.echo(str(violation))
             if violation.code.startswith("E"):
                 errors += 1
