@@ -15,7 +15,7 @@ import pytest
 from turnstile.engines import LlamaServer
 from turnstile.engines.base import Capabilities, Engine
 from turnstile.engines.pool import EnginePool, Member, Pace, differences, seat_of
-from turnstile.errors import EngineError
+from turnstile.errors import EngineError, StoreError
 from turnstile.generation import Delta, Draw, Prompt, Root
 from turnstile.reasons import RootReason
 from turnstile.templates.tokenizer import Tokenizer
@@ -309,3 +309,22 @@ async def test_an_engine_that_stands_alone_has_no_name(fleet: Fleet) -> None:
     async with seat.open() as given:
         assert (seat.name, given) == ("", engine)
     await engine.close()
+
+
+async def test_an_engine_on_which_requests_still_run_was_not_started_again(fleet: Fleet, pool: EnginePool) -> None:
+    member = pool.members["a"]
+    async with member.open() as engine:
+        member.problem = "It did not say how it is."
+        await member.look()
+        async with member.open() as again:
+            assert (member.is_up, again, fleet.returned, member.returns) == (True, engine, [], 1)
+
+
+async def test_an_engine_is_back_only_when_all_know_it(fleet: Fleet) -> None:
+    async def full(_: str) -> None:
+        raise StoreError("The disk is full", "Make room")
+
+    member = Member("a", await fleet.opened("a"), lambda: fleet.opened("a"), full, problem="It was down.")
+    await member.look()
+    assert (member.is_up, member.problem) == (False, "The disk is full. Make room.")
+    await member.close()

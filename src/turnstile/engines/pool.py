@@ -22,6 +22,8 @@ from turnstile.generation import Draw, Emit, Generation, Prompt
 
 _LOOK_PATIENCE_S = 5.0
 """How long an engine may take to say how it is."""
+_RETURN_PATIENCE_S = 120.0
+"""How long it may take to find out what one serves that is back."""
 _SLOW_LOOKS = 3
 """So many times in a row it may be too slow to say it before rollouts leave it: a busy engine is not down."""
 
@@ -147,6 +149,11 @@ class Member:
             return pace.up_s
         return min(pace.longest_s, pace.down_s * 2.0 ** min(16, max(0, self._failed_looks - 1)))
 
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether somebody is finding out how it is, which may take a while when it is back."""
+        return self._looking.locked()
+
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncGenerator[Engine]:
         """Give the engine for a request; where that fails, look at once whether it is down.
@@ -182,12 +189,14 @@ class Member:
             was_up = self.is_up
             try:
                 async with asyncio.timeout(self.look_patience_s):
-                    problem = await (self._asked() if was_up else self._come_back())
+                    problem = await self._asked()
+                if not problem and not was_up:
+                    async with asyncio.timeout(_RETURN_PATIENCE_S):
+                        problem = await self._come_back()
                 self._slow_looks = 0
             except TimeoutError:
                 problem = self._too_slow(was_up=was_up)
-            if not problem and not was_up:
-                problem = await self._tell_return()
+            self.returns += not problem and not was_up
             self.problem = problem
             self._failed_looks = self._failed_looks + 1 if problem else 0
 
@@ -208,27 +217,20 @@ class Member:
         Requests of ours that still run on it show that it is the same process. Otherwise it may have been started
         again, with another model for all we know.
         """
-        if self._engine is not None and (trouble := await self._engine.health()):
-            return trouble
         if self._reopen is None or self.running:
             return ""
         try:
             reopened = await self._reopen()
         except TurnstileError as problem:
             return str(problem)
+        try:
+            await self._returned(self.name)
+        except TurnstileError as problem:
+            await reopened.close()
+            return str(problem)
         before, self._engine = self._engine, reopened
         if before is not None:
             await before.close()
-        return ""
-
-    async def _tell_return(self) -> str:
-        """Empty if all know that it is back; else why it cannot be given calls yet, as a sentence."""
-        try:
-            if self._reopen is not None:
-                await self._returned(self.name)
-        except TurnstileError as failed:
-            return str(failed)
-        self.returns += 1
         return ""
 
     async def close(self) -> None:
@@ -279,7 +281,7 @@ class EnginePool:
 
     async def health(self) -> str:
         """Empty if one of them is ready, else what is wrong with each."""
-        await asyncio.gather(*(member.look() for member in self.members.values()))
+        await asyncio.gather(*(member.look() for member in self.members.values() if not member.is_looked_at))
         if any(member.is_up for member in self.members.values()):
             return ""
         return " ".join(member.problem for member in self.members.values())

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from turnstile.engines import EMBEDDED, Capabilities, Engine, EngineServer, engine_url
 from turnstile.engines.pool import EnginePool, Member, Returned, differences
-from turnstile.errors import CallerError, EngineError, TurnstileError
+from turnstile.errors import CallerError, EngineError
 from turnstile.server.parity import check_parity
 from turnstile.templates.served import Served
 
@@ -134,7 +134,7 @@ class Fleet:
             server = await self._ask(self._targets[name])
             try:
                 await self._checked(name, server, served, now())
-            except TurnstileError:
+            except BaseException:
                 await server.close()
                 raise
             return server.speaking(served.tokenizer)
