@@ -148,3 +148,9 @@ async def test_an_id_outside_the_vocabulary_is_refused_and_harms_nobody(subject:
 
 async def test_the_engine_is_well(subject: Any) -> None:
     assert await subject.engine.health() == ""
+
+
+async def test_many_answers_in_a_row_do_not_depend_on_connections_that_an_engine_may_have_closed(subject: Any) -> None:
+    for _ in range(20):
+        answered = await subject.ask(subject.question(), Draw(temperature=0.0, max_tokens=2))
+        assert (len(answered.ids), answered.verdict.incomplete) == (2, ())

@@ -154,3 +154,12 @@ async def test_opening_an_engine_that_is_given_up_leaves_no_connection(liar: Any
             await liar.open(f"http://127.0.0.1:{mute.getsockname()[1]}")
     # A session that nobody closed warns when it is collected, and warnings are errors.
     gc.collect()
+
+
+async def test_a_connection_that_the_engine_closes_behind_a_good_answer_costs_nothing(liar: Any) -> None:
+    if not liar.can("CLOSED"):
+        pytest.skip(f"{liar.name} keeps its connections")
+    for _ in range(3):
+        liar.says("Good.")
+        liar.trouble("CLOSED")
+        assert await outcome(liar) == set()
