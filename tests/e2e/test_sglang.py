@@ -85,11 +85,11 @@ def _stand_once(
     family: Callable[[str], Path],
     tokenizers_of: Callable[[Path], Tokenizer],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Callable[[str], Standing]]:
+) -> Iterator[Callable[..., Standing]]:
     with ExitStack() as stack:
 
         @cache
-        def once(name: str) -> Standing:
+        def once(name: str, **changes: Any) -> Standing:
             folder = family(name)
             tokenizer = tokenizers_of(folder)
             end = tokenizer.id_of("<|im_end|>")
@@ -104,18 +104,18 @@ def _stand_once(
             )
             url = stack.enter_context(fake.in_thread())
             store = tmp_path_factory.mktemp("store")
-            settings = Settings(engine=url, tokenizer=folder, store=store, port=0, grace_s=1.0)
+            settings = Settings(engine=url, tokenizer=folder, store=store, port=0, grace_s=1.0, **changes)
             return Standing(stack.enter_context(serving(settings, say_nothing)), fake, tokenizer)
 
         yield once
 
 
 @pytest.fixture
-def stand(_stand_once: Callable[[str], Standing]) -> Callable[..., Standing]:
+def stand(_stand_once: Callable[..., Standing]) -> Callable[..., Standing]:
     """A Turnstile over a fake SGLang that serves a family's model, started once for each."""
 
-    def stand(name: str = "qwen3") -> Standing:
-        standing = _stand_once(name)
+    def stand(name: str = "qwen3", **changes: Any) -> Standing:
+        standing = _stand_once(name, **changes)
         fake = standing.fake
         fake.forget()
         return standing
@@ -261,6 +261,59 @@ def test_a_number_that_is_none_masks_its_tokens(
     (sequence,) = exported(standing, tmp_path).sequences
     assert [part.trainable for part, _ in sequence.sampled_segments()] == [False]
     assert set(sequence.logprobs.tolist()) == {None}
+
+
+def test_a_weight_update_in_mid_answer_splits_its_tokens_by_version(
+    stand: Callable[..., Standing], stack: ExitStack, tmp_path: Path
+) -> None:
+    standing = stand()
+    sdk = standing.begin(stack)
+    (answer,) = standing.script("<think>\n\n</think>\n\nOne two three.<|im_end|>")
+    standing.fake.weight_version, standing.fake.updates = "7", {4: "8"}
+    sdk.chat.completions.create(model="m", messages=[{"role": "user", "content": "Count."}], max_tokens=99)
+    (sequence,) = exported(standing, tmp_path).sequences
+    split = [
+        (part.end - part.start, part.policy_version_min, part.policy_version_max)
+        for part, _ in sequence.sampled_segments()
+    ]
+    assert split == [(4, 7, 7), (len(answer) - 4, 8, 8)]
+
+
+def test_an_answer_that_a_weight_update_aborts_is_an_error_and_no_turn(
+    stand: Callable[..., Standing], stack: ExitStack
+) -> None:
+    standing = stand()
+    sdk = standing.begin(stack)
+    standing.script("<think>\n\n</think>\n\nOne two three.<|im_end|>")
+    standing.fake.faults.append(load("sglang_fake").Fault.UPDATE)
+    with pytest.raises(openai.InternalServerError) as caught:
+        sdk.chat.completions.create(model="m", messages=[{"role": "user", "content": "Count."}], max_tokens=99)
+    assert caught.value.status_code == 503
+    assert isinstance(caught.value.body, dict)
+    assert caught.value.body["code"] == "engine_aborted"
+    assert standing.handle.trajectory().sequences == ()
+
+
+@pytest.mark.parametrize("incremental", [False, True], ids=["cumulative", "incremental"])
+@pytest.mark.parametrize("fault", ["UPDATE", "UPDATE_IN_QUEUE", "UPDATE_JOINED"])
+def test_an_aborted_answer_is_taken_up_again_where_that_is_wanted(
+    stand: Callable[..., Standing], stack: ExitStack, tmp_path: Path, incremental: bool, fault: str
+) -> None:
+    standing = stand("qwen3", continue_aborted=1)
+    standing.fake.incremental = incremental
+    sdk = standing.begin(stack)
+    (answer,) = standing.script("<think>\n\n</think>\n\nOne two three.<|im_end|>")
+    cut = 3 if fault == "UPDATE" else 2
+    standing.fake.script(answer[cut:])
+    standing.fake.weight_version = "7"
+    standing.fake.faults.append(load("sglang_fake").Fault[fault])
+    told = sdk.chat.completions.create(model="m", messages=[{"role": "user", "content": "Count."}], max_tokens=99)
+    assert told.choices[0].message.content == "One two three."
+    first, second = standing.prompts
+    assert second == first + answer[:cut]
+    (sequence,) = exported(standing, tmp_path).sequences
+    assert sequence.token_ids.tolist() == first + answer
+    assert [part.policy_version_min for part, _ in sequence.sampled_segments()] == [7]
 
 
 def png(width: int) -> str:

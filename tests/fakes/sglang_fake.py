@@ -151,6 +151,7 @@ class SglangFake:
         for each in (self._scripted, self.faults, self.requests, self.probes, self.aborts, self.updates):
             each.clear()
         self.token_delay_s, self.held, self.incremental, self.answer, self.gone = 0.0, False, False, None, 0
+        self.weight_version = "default"
 
     def logprob(self, token: int, temperature: float = 1.0) -> float:
         """Natural log of the probability of an id, in any place."""
