@@ -41,7 +41,7 @@ engines: $(STAMP) ## real vLLM (CPU) and llama.cpp with one tiny model, compared
 	$(BIN)/python tests/engines_real/install.py
 	TURNSTILE_ENGINES=real $(BIN)/python -m pytest --durations 10 tests/engines_contract tests/engines_real
 
-trainers: $(STAMP) ## what real trainers make of our trajectories, each in an environment of its own (makes them once: 5 GB)
+trainers: $(STAMP) ## what real trainers make of our trajectories, each in an environment of its own (makes them once: 4.5 GB)
 	$(BIN)/python tests/trainers/install.py
 	$(BIN)/python -m pytest tests/trainers
 

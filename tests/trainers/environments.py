@@ -49,6 +49,6 @@ ENVIRONMENTS = (
         ),
         1600,
     ),
-    Environment("verl", (TORCH, "verl==0.9.1", "cachetools", "uvicorn", "fastapi", *OURS), 3000),
-    Environment("cookbook", (TORCH, "tinker-cookbook==0.5.8", *OURS), 2000),
+    Environment("verl", (TORCH, "verl==0.9.1", "cachetools", "uvicorn", "fastapi", *OURS), 1600),
+    Environment("cookbook", (TORCH, "tinker-cookbook==0.5.8", *OURS), 1300),
 )

@@ -119,3 +119,27 @@ def test_the_command_on_the_embedded_engines_own_rollouts_says_engine_noise(
     *rows, whole = [json.loads(line) for line in done.stdout.splitlines()]
     assert (whole["row"], whole["verdict"]) == ("total", "engine noise")
     assert {each["verdict"] for each in rows} == {"engine noise"}
+
+
+@pytest.fixture(scope="module")
+def pictured(inside: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("pictured")
+    return inside("trl", PROGRAMS / "audit_images.py", {"folder": str(folder)}, limit_s=LIMIT_S)
+
+
+def test_images_are_seen_by_the_model_as_the_engine_saw_them(pictured: dict[str, Any]) -> None:
+    assert (pictured["right"]["verdict"], pictured["right"]["figures"]["tokens"]) == ("exact", 24)
+
+
+def test_another_image_is_a_fault(pictured: dict[str, Any]) -> None:
+    found = pictured["images exchanged"]
+    assert (found["verdict"], found["finding"]["kind"], found["figures"]["beyond"]) == ("fault", "unexplained", 1.0)
+    assert "an image or an id" in found["finding"]["said"]
+
+
+def test_an_image_that_makes_another_number_of_tokens_is_refused(pictured: dict[str, Any]) -> None:
+    assert pictured["another number of tokens"] == "audit_model_mismatch"
+
+
+def test_an_image_whose_bytes_are_not_beside_the_file_is_refused(pictured: dict[str, Any]) -> None:
+    assert pictured["bytes missing"] == "side_bytes_lost"

@@ -24,7 +24,7 @@ def test_an_environment_that_cannot_be_made_leaves_nothing_but_the_reason(tmp_pa
     status, said = _ran(tmp_path, "verl", **unreachable)
     assert status == 1
     assert said[-1].startswith("verl: could not be installed: ERROR: No matching distribution found for torch")
-    assert said[-1].endswith("(python tests/trainers/install.py verl: about 3000 MB)")
+    assert said[-1].endswith("(python tests/trainers/install.py verl: about 1600 MB)")
     left = sorted(each.name for each in (tmp_path / "turnstile" / "trainers").iterdir())
     assert left == ["verl.lock", "verl.reason"]
 

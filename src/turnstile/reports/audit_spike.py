@@ -133,9 +133,10 @@ def _before(compared: Compared, index: int, rerun: Rerun) -> Finding:
             f"{'all before it fits, and ' if index else ''}the trouble begins with call {drawn.call}"
         )
         return Finding(FaultKind.WRONG_PROMPT_ID, said, *place)
+    thing = "an image or an id" if subject.media else "an id"
     said = (
-        f"No single fault explains the differences. Either this is not the model, or the revision, that sampled, or an "
-        f"id among {where} is not the one that the engine had; it is the ids if other sequences fit"
+        f"No single fault explains the differences. Either this is not the model, or the revision, that sampled, or "
+        f"{thing} among {where} is not the one that the engine had; it is that if other sequences fit"
     )
     return Finding(FaultKind.UNEXPLAINED, said, *place)
 
