@@ -248,7 +248,7 @@ class Conversion:
         self._counts["samples"] += 1
         for row in rows:
             first = row.row == 0
-            if first:
+            if first and self._converter.facts.keeps is Keeps.TRAINED:
                 self._warned.update(fault.message for fault in check_signal(row.rollout) if fault.code == "W804")
             self._counts["rollouts"] += first
             self._counts["several"] += first and row.rows > 1
