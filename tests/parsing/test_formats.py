@@ -39,5 +39,6 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(CallerError) as refused:
         by_name("mistral")
     assert str(refused.value) == (
-        "There is no tool-call format `mistral`. Use one of `hermes`, `qwen3_coder`, `llama3_json`, `engine`, or `none`."
+        "There is no tool-call format `mistral`. "
+        "Use one of `hermes`, `qwen3_coder`, `llama3_json`, `engine`, or `none`."
     )

@@ -12,7 +12,7 @@ import typer
 import uvloop
 from rich.console import Console
 
-from turnstile.cli import serve_options as options
+import turnstile.cli.serve_options as options
 from turnstile.cli.engine_table import engine_table
 from turnstile.cli.progress import download_bar
 from turnstile.config import Settings
