@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import mmap
 import random
 import secrets
@@ -29,7 +30,7 @@ from turnstile.exchange.holding import Gate, HoldExpiry
 from turnstile.exchange.images import Gallery, ImageLimits
 from turnstile.exchange.rollouts import Policies, Rollouts
 from turnstile.exchange.world import World
-from turnstile.generation import LiteralSpecials, Prompt, Retention
+from turnstile.generation import LiteralSpecials, Retention
 from turnstile.journal import SuspectLogprobs
 from turnstile.protocols.quirks import FileForm, Quirk, chosen_quirks, read_quirks
 from turnstile.reports.drift_watch import DriftWatch
@@ -164,34 +165,23 @@ async def _assemble(
 ) -> tuple[Starlette, Running, Rollouts]:
     fleet = await _connect(settings, show)
     stack.push_async_callback(fleet.close)
-    engine_server = fleet.first
-    files = local.files or _embedded_files(local, engine_server)
-    model = settings.model or engine_server.capabilities.models[0]
+    files = local.files or _embedded_files(local, fleet.first)
+    model = settings.model or fleet.first.capabilities.models[0]
     served = serve(files, model=model, stop_ids=frozenset())
     named = settings.answer_format
-    answer_format, reading = read_by(named, format_of(named, files), engine_server.capabilities, served)
+    answer_format, reading = read_by(named, format_of(named, files), fleet.first.capabilities, served)
     unchecked = await fleet.check(served, _now())
-    journal = Journal.open(settings.store, durability=choice_of(Durability, settings.durability, "durability"))
-    stack.callback(journal.close)
-    reader = Reader.open(settings.store)
-    stack.callback(reader.close)
+    journal, reader = _open_store(settings, stack)
     threads = ThreadPoolExecutor(_RENDER_THREADS, thread_name_prefix="turnstile-render")
     stack.callback(threads.shutdown)
-
-    async def off_loop(work: Callable[[], Prompt]) -> Prompt:
-        return await asyncio.get_running_loop().run_in_executor(threads, work)
-
+    in_thread = functools.partial(asyncio.get_running_loop().run_in_executor, threads)
     shelf = ModelShelf(reader, Blobs(settings.store))
     watch = stack.enter_context(DriftWatch(shelf.served))
-    faster = await asyncio.get_running_loop().run_in_executor(threads, lambda: at_hand(files, served))
-    certificate = await asyncio.get_running_loop().run_in_executor(threads, lambda: _certificate(served, faster))
+    faster = await in_thread(lambda: at_hand(files, served))
+    certificate = await in_thread(lambda: _certificate(served, faster))
     running_on, chosen = accelerated(served, certificate if isinstance(certificate, Certificate) else None, faster)
-    ready, plugin_notices = await asyncio.get_running_loop().run_in_executor(
-        threads, lambda: _ready(running_on, certificate, settings, local.plugin)
-    )
-    policy = Policy.restored(
-        journal, reader, fleet.names, Gate(_now, choice_of(HoldExpiry, settings.hold_expiry, "hold_expiry"))
-    )
+    ready, plugin_notices = await in_thread(lambda: _ready(running_on, certificate, settings, local.plugin))
+    policy = Policy.restored(journal, reader, fleet.names, _gate(settings))
     engine = fleet.pool(served, _now, policy.forget)
     stack.push_async_callback(engine.close)
     world = World(
@@ -201,25 +191,45 @@ async def _assemble(
         now=_now,
         mint_call_id=_mint_call_id,
         draw_seed=random.SystemRandom().randrange,
-        off_loop=off_loop,
+        off_loop=in_thread,
         certificate=certificate if isinstance(certificate, Certificate) else None,
         answered=watch.answered,
         quirks=local.quirks,
         accelerated=chosen,
         overflow=choice_of(Overflow, settings.overflow, "overflow"),
         gallery=Gallery(Blobs(settings.store)),
-        image_limits=ImageLimits(settings.max_images, int(settings.max_image_megapixels * 1_000_000)),
+        image_limits=_image_limits(settings),
         policy=policy.log,
         gate=policy.gate,
         continuations=settings.continue_aborted,
     )
     await shelf.put(journal, running_on, files, kept_name(named, answer_format))
-    siblings = Siblings(settings.siblings)
-    stack.callback(siblings.close)
-    rollouts = Rollouts(journal, reader, _now, _policies(settings, siblings))
+    rollouts = Rollouts(journal, reader, _now, _policies(settings, _siblings(settings, stack)))
     app = build_app(world, rollouts, Archive(reader, shelf, watch, world.gallery), policy, settings)
     told = (*fleet.notices, *_notices(settings, certificate, unchecked, reading), *_without_window(world))
     return app, _running(model, engine.capabilities, (*told, *plugin_notices, *chosen.refused), chosen), rollouts
+
+
+def _gate(settings: Settings) -> Gate:
+    return Gate(_now, choice_of(HoldExpiry, settings.hold_expiry, "hold_expiry"))
+
+
+def _image_limits(settings: Settings) -> ImageLimits:
+    return ImageLimits(settings.max_images, int(settings.max_image_megapixels * 1_000_000))
+
+
+def _open_store(settings: Settings, stack: contextlib.AsyncExitStack) -> tuple[Journal, Reader]:
+    journal = Journal.open(settings.store, durability=choice_of(Durability, settings.durability, "durability"))
+    stack.callback(journal.close)
+    reader = Reader.open(settings.store)
+    stack.callback(reader.close)
+    return journal, reader
+
+
+def _siblings(settings: Settings, stack: contextlib.AsyncExitStack) -> Siblings:
+    siblings = Siblings(settings.siblings)
+    stack.callback(siblings.close)
+    return siblings
 
 
 def _running(model: str, engine: Capabilities, notices: tuple[str, ...], chosen: Accelerated) -> Running:
