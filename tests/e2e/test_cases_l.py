@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+
+from turnstile.client import Client
+from turnstile.config import Settings
+from turnstile.engines.smollm import say_nothing
+from turnstile.server.local import serving
+from turnstile.templates.tokenizer import Tokenizer
+from turnstile.tokens import IdRun
 
 LONG = "one two three four five six seven eight nine ten eleven twelve<|im_end|>"
 
@@ -136,3 +144,92 @@ def test_an_announcement_that_cannot_be_is_refused_by_name(
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"] or "") == (400, code, param)
     assert room.get("/policy")["engines"][0]["version"] is None
+
+
+class Updated:
+    """A Turnstile over an SGLang that is only wire, whose weights are updated while it samples."""
+
+    def __init__(self, client: Client, fake: Any, tokenizer: Tokenizer) -> None:
+        self.client = client
+        self.fake = fake
+        self.tokenizer = tokenizer
+        self.rollout = client.rollout()
+
+    def script(self, *texts: str) -> list[list[int]]:
+        scripted = [self.tokenizer.encode(text).tolist() for text in texts]
+        self.fake.script(*scripted)
+        return scripted
+
+    def ask(self, **fields: Any) -> httpx.Response:
+        headers = {"authorization": f"Bearer {self.rollout.agent_key}"}
+        body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}
+        url = f"{self.rollout.openai_base_url}/chat/completions"
+        return httpx.post(url, json=body, headers=headers, timeout=30, trust_env=False)
+
+
+@pytest.fixture
+def updated(
+    load_fake: Callable[[str], Any], wires: Any, tools_folder: Path, tokenizers_of: Callable[[Path], Tokenizer],
+    tmp_path: Path,
+) -> Iterator[Callable[[int], Updated]]:  # fmt: skip
+    tokenizer = tokenizers_of(tools_folder)
+    fake = load_fake("sglang_fake").SglangFake(
+        wires.Rows(tokenizer),
+        special=frozenset(token.id for token in tokenizer.added if token.special),
+        eos=frozenset(tokenizer.encode("<|im_end|>")),
+        model="m",
+        encode=lambda text: tokenizer.encode(text).tolist(),
+    )
+    with ExitStack() as stack:
+
+        def start(continuations: int) -> Updated:
+            url = stack.enter_context(fake.in_thread())
+            settings = Settings(
+                engine=url, tokenizer=tools_folder, store=tmp_path, port=0, continue_aborted=continuations
+            )
+            return Updated(stack.enter_context(serving(settings, say_nothing)), fake, tokenizer)
+
+        yield start
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_case_l3_an_answer_that_an_update_broke_reaches_the_client_as_one_and_the_record_says_where_it_joins(
+    updated: Callable[[int], Updated], load_fake: Callable[[str], Any], stream: bool
+) -> None:
+    room = updated(1)
+    first, second = room.script("one two three four five", " and that is all.<|im_end|>")
+    room.fake.weight_version = "6"
+    room.fake.faults.append(load_fake("sglang_fake").Fault.UPDATE)
+    answer = room.ask(stream=stream)
+    sampled = first[:3] + second
+    text = room.tokenizer.decode(IdRun.of(sampled[:-1]))
+    if stream:
+        pieces = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+        told = "".join(piece["choices"][0]["delta"].get("content") or "" for piece in pieces if piece["choices"])
+        assert (told, answer.text.rstrip().endswith("data: [DONE]")) == (text, True)
+    else:
+        choice = answer.json()["choices"][0]
+        assert (choice["message"]["content"], choice["finish_reason"]) == (text, "stop")
+    rollout = room.rollout.trajectory()
+    (sequence,) = rollout.sequences
+    assert sequence.token_ids.tolist()[-len(sampled) :] == sampled
+    assert rollout.token_counts.trainable == len(sampled)
+    facts = rollout.extra["turnstile.calls"]["c0"]
+    assert [call["ids"] for call in facts["engine_calls"]] == [3, len(second)]
+    assert {"code": "continued_after_abort", "detail": "at id 3"} in facts["notes"]
+
+
+def test_case_l3_by_default_the_client_is_told_and_nothing_is_trained(
+    updated: Callable[[int], Updated], load_fake: Callable[[str], Any]
+) -> None:
+    room = updated(0)
+    first, _ = room.script("one two three four five", "Again.<|im_end|>")
+    room.fake.faults.append(load_fake("sglang_fake").Fault.UPDATE)
+    answer = room.ask()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_aborted")
+    assert answer.headers["retry-after"] == "1"
+    assert room.ask().json()["choices"][0]["message"]["content"] == "Again."
+    rollout = room.rollout.trajectory()
+    assert [(call.finish, call.kind_reason) for call in rollout.calls] == [("error", "engine_aborted"), ("stop", None)]
+    assert rollout.token_counts.trainable == len(room.tokenizer.encode("Again.<|im_end|>"))
+    assert rollout.calls[0].usage.completion_tokens == len(first[:3])

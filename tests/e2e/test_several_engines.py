@@ -185,6 +185,10 @@ class Pair:
         named = {"engine": first, "more_engines": tuple(more)} | changes
         return self._stack.enter_context(serving(msgspec.structs.replace(self.settings, **named), say_nothing))
 
+    def leave(self) -> None:
+        """Stop every Turnstile."""
+        self._stack.close()
+
     def restart(self, at: int) -> None:
         self.ends[at].enter_context(self.fakes[at].in_thread(self.fakes[at].port))
 
@@ -229,7 +233,7 @@ def test_after_a_restart_of_turnstile_a_rollout_is_where_it_was_although_its_has
     assert ask(client, "r", "Hi", "Fine.", "more").status_code == 503
     assert ask(client, "r", "Hi", "Fine.", "more").headers["x-turnstile-history"] == "spliced"
     pair.restart(at)
-    pair._stack.close()
+    pair.leave()
     again = pair.client()
     assert ask(again, "r", "Hi", "Fine.", "more", "Fine.", "yet more").headers["x-turnstile-history"] == "spliced"
     other = pair.names[1 - at]
@@ -269,3 +273,18 @@ def test_in_its_dialect_each_client_is_told_when_no_engine_is_left(pair: Pair) -
         trust_env=False,
     )
     assert (anthropic.status_code, anthropic.json()["error"]["type"]) == (503, "overloaded_error")
+
+
+def test_what_was_announced_and_what_is_held_survives_a_restart_of_turnstile(pair: Pair) -> None:
+    client = pair.client()
+    first, second = pair.names
+    client.announce_policy(7, label="v7")
+    client.announce_policy(8, engine=second)
+    held = client.hold_policy(deadline_s=600, engine=first)
+    pair.leave()
+    again = pair.client()
+    assert again.policy() == held
+    assert [(each.engine, each.version, each.held_until is None) for each in held.engines] == [
+        (first, 7, False),
+        (second, 8, True),
+    ]
