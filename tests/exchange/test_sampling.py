@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from turnstile.conversation import Usage
+from turnstile.conversation import ReplyDelta, Usage
 from turnstile.engines import SglangServer, VllmServer
 from turnstile.engines.base import Engine
 from turnstile.engines.pool import Seat
@@ -262,6 +262,19 @@ async def test_what_each_request_ran_is_compared_with_what_it_was_given(bench: B
     bench.fake.faults.extend([bench.fake.Fault.ABORTED, bench.fake.Fault.OTHER_PROMPT])
     with pytest.raises(EchoMismatch):
         await bench.sample(1)
+
+
+async def test_what_the_engines_own_parser_says_comes_through_also_without_ids(bench: Bench) -> None:
+    class Reading:
+        async def generate(self, prompt: Prompt, draw: Draw, emit: Emit) -> Generation:
+            made = await engine.generate(prompt, draw, emit)
+            await emit(Delta(NO_IDS, said=ReplyDelta(content="held back")))
+            return made
+
+    engine, bench.engine = bench.engine, Reading()  # type: ignore[assignment]
+    bench.fake.script(ids("hi."))
+    await bench.sample(0)
+    assert bench.deltas[-1].said == ReplyDelta(content="held back")
 
 
 async def test_a_completion_of_one_request_is_as_the_engine_gave_it(bench: Bench) -> None:

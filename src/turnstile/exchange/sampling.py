@@ -110,7 +110,8 @@ class _Sampling:
             if not _is_whole(generation):
                 self._discard(generation)
             else:
-                await self._tell(delta_of(generation, self._told_S))
+                if self._told_S < len(generation.ids_S):
+                    await self._tell(delta_of(generation, self._told_S))
                 self._keep(part)
                 self._notes.append(Note(NoteCode.CONTINUED_AFTER_ABORT, f"at id {self._sampled_S}"))
             if self._end_S is not None or self._room == 0:
@@ -171,7 +172,7 @@ class _Sampling:
     async def _tell(self, delta: Delta) -> None:
         """Emit what a request has sampled, up to the end of a stop string that began in the request before."""
         self._told_S += len(delta.ids_S)
-        if self._end_S is not None or not delta.ids_S:
+        if self._end_S is not None:
             return
         hit = None if self._scan is None else self._scan.feed(delta.ids_S.tolist())
         if hit is not None:
