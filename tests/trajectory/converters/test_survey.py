@@ -67,3 +67,15 @@ def test_what_an_earlier_attempt_was_sampled_with_does_not_matter(group: list[di
     assert code_of("areal", [*group, again]) == ""
     assert code_of("areal", [group[0], again, group[1]]) == ""
     assert code_of("areal") == "model_ambiguous"
+
+
+def test_a_withheld_rollout_is_in_no_mean(group: list[dict[str, Any]], samples_of) -> None:
+    withheld = copy.deepcopy(group[1]) | {"rollout_id": "w", "reward": 9.0}
+    withheld |= {"trainable": False, "mask_reasons": ["evaluation"]}
+    assert [each["advantage"] for each in samples_of("trl_async", [*group, withheld])] == [0.5, 0.5, -0.5, -0.5]
+
+
+def test_temperatures_of_another_model_do_not_matter(group: list[dict[str, Any]], code_of) -> None:
+    group[1]["heads"][0]["model"] = "other"
+    group[1]["samplings"][0]["temperature"] = 0.5
+    assert code_of("areal", model="demo-model") == ""
