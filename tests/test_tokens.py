@@ -144,3 +144,14 @@ def test_a_broken_tiling_is_named_with_its_place(spans: list[tuple[int, int]], f
 @given(IDS, st.slices(40))
 def test_a_run_is_sliced_as_a_list_of_ids_is(ids: list[int], part: slice) -> None:
     assert IdRun.of(ids)[part] == IdRun.of(ids[part])
+
+
+@given(
+    st.lists(
+        st.one_of(st.integers(0, 3), st.sampled_from([256, 1 << 16, 1 << 24, 0x01000000, 0x00010001, -1])), max_size=12
+    )
+)
+def test_the_places_of_an_id_are_its_indices(ids: list[int]) -> None:
+    run = IdRun.of(ids)
+    for token_id in (0, 1, 256, 1 << 16, 1 << 24, -1):
+        assert run.places(token_id) == [at for at, each in enumerate(ids) if each == token_id]

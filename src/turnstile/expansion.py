@@ -71,7 +71,7 @@ def expand(collapsed_T: IdRun, placeholder_id: int, runs: Sequence[IdRun]) -> Ex
 
     Raises: ValueError if there are not as many placeholders as runs.
     """
-    places = [at for at, token_id in enumerate(collapsed_T.tolist()) if token_id == placeholder_id] if runs else []
+    places = collapsed_T.places(placeholder_id) if runs else []
     if len(places) != len(runs):
         raise ValueError(f"{len(places)} placeholders for {len(runs)} images")
     pieces: list[IdRun] = []

@@ -96,6 +96,20 @@ class IdRun:
             ids.byteswap()
         return ids.tolist()
 
+    def places(self, token_id: int) -> list[int]:
+        """The indices of an id, found without making the other ids Python integers."""
+        wanted = token_id.to_bytes(_WIDTH, "little", signed=True)
+        found: list[int] = []
+        at = self.packed.find(wanted)
+        while at >= 0:
+            # Bytes of two neighbours may look like it.
+            if at % _WIDTH:
+                at = self.packed.find(wanted, at + 1)
+            else:
+                found.append(at // _WIDTH)
+                at = self.packed.find(wanted, at + _WIDTH)
+        return found
+
     def startswith(self, prefix: IdRun) -> bool:
         """Whether the first len(prefix) ids are `prefix`."""
         return self.packed.startswith(prefix.packed)

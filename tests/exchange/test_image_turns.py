@@ -8,17 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from turnstile.conversation import Call, Ending, Message, Role, Text
+from turnstile.conversation import Answer, Call, Ending, Message, Role, Text
 from turnstile.errors import CallerError, TurnstileError
 from turnstile.exchange.draws import Overflow
 from turnstile.exchange.rollouts import Opening, Rollouts
 from turnstile.exchange.world import World
-from turnstile.generation import BridgeKind, Forked, Prompt, Root, Spliced
+from turnstile.generation import BridgeKind, Finish, Forked, Prompt, Root, Spliced
 from turnstile.history.pictures import pictures
 from turnstile.journal import CallFailed, ImageRun, ShownImage
 from turnstile.reasons import FailReason, ForkReason, ImageFault, IncompleteReason, NoteCode
 from turnstile.store import Blobs
 from turnstile.tokens import SegmentKind
+from turnstile.trajectory.spelling import collapsed
 
 pytestmark = pytest.mark.families
 
@@ -99,10 +100,9 @@ async def test_the_bytes_of_an_image_that_is_only_named_come_from_the_store(
     agent.engine.answers.clear()
 
 
-async def test_equal_bytes_are_stored_once_and_equal_beginnings_are_not_equal_images(
+async def test_case_i2_equal_bytes_are_stored_once_and_equal_beginnings_are_not_equal_images(
     agent: Any, seeing: Any, tmp_path: Path
 ) -> None:
-    """Public case I2."""
     one = seeing.picture(112, 84)
     data = one.data + b"\0" * 1500
     other = msgspec.structs.replace(one, sha256=seeing.hashlib.sha256(data + b"x").hexdigest(), data=data + b"x")
@@ -249,3 +249,97 @@ async def test_the_window_is_measured_with_images_as_large_as_they_were(agent: A
 async def test_all_choices_of_a_call_are_shown_the_same_images(agent: Any, seeing: Any) -> None:
     await agent.say("look", seeing.picture(112, 84)).ask("A door.", choices=2)
     assert [node.choice.image_runs for node in agent.rollout.forest.nodes] == [(ImageRun(12, 12),)] * 2
+
+
+async def test_case_i1_an_image_whose_turn_came_to_nothing_is_in_no_sequence(
+    agent: Any, seeing: Any, tmp_path: Path
+) -> None:
+    kept = seeing.picture(112, 84)
+    await agent.say("look", kept).ask("A door.")
+
+    def too_long(prompt: Prompt, generation: Any) -> Any:
+        raise CallerError("too long", "send less", code="context_length_exceeded")
+
+    agent.engine.twist = too_long
+    refused = await agent.say("and", seeing.picture(560, 560)).ask("Yes.")
+    assert isinstance(refused.outcome, CallerError)
+    agent.engine.twist = seeing.honest
+    agent.messages.pop()
+    await agent.say("then?").ask("No.")
+    rollout = agent.exported(tmp_path)
+    (sequence,) = rollout.sequences
+    assert [(entry.sha256, entry.num_tokens) for entry in sequence.media] == [(kept.sha256, 12)]
+    assert sequence.token_ids.tolist().count(151655) == 12
+    assert [call.kind for call in rollout.calls] == ["agent", "discarded", "agent"]
+
+
+async def test_case_i4_what_a_processor_has_to_agree_with_is_in_the_export(
+    agent: Any, seeing: Any, tmp_path: Path
+) -> None:
+    shot = seeing.picture(980, 700)
+    await agent.say("look", shot).ask("A door.")
+    (sequence,) = agent.exported(tmp_path).sequences
+    (entry,) = sequence.media
+    assert (entry.width, entry.height, entry.num_tokens, entry.length) == (980, 700, 875, 875)
+    assert (tmp_path / "out.jsonl.media" / shot.sha256[:2] / shot.sha256).read_bytes() == shot.data
+    assert collapsed(sequence).ids_T == agent.rollout.forest.nodes[-1].held_T
+
+
+async def test_an_answer_that_was_cut_off_is_continued_beside_its_images(
+    agent: Any, seeing: Any, tmp_path: Path
+) -> None:
+    shot = seeing.picture(112, 84)
+    agent.say("look", shot)
+    agent.engine.answers += [agent.world.served.tokenizer.encode(text).tolist() for text in ("A", " door.<|im_end|>")]
+    call = Call("openai.chat", "m", tuple(agent.messages), media=(shot,))
+    first = await agent.fly(call)
+    assert isinstance(first.outcome, Answer)
+    history = (*agent.messages, first.outcome.replies[0].message)
+    second = await agent.fly(msgspec.structs.replace(call, messages=history, ending=Ending.CONTINUE))
+    assert second.history == Spliced(BridgeKind.CONTINUATION)
+    assert agent.prompt.media == (shot,)
+    (sequence,) = agent.exported(tmp_path).sequences
+    assert sequence.token_ids.tolist() == agent.ran()[-1]
+
+
+async def test_case_l3_an_answer_that_the_engine_gave_up_goes_on_beside_its_images(
+    agent: Any, seeing: Any, tmp_path: Path
+) -> None:
+    shot = seeing.picture(112, 84)
+    agent.world = msgspec.structs.replace(agent.world, continuations=1)
+    agent.engine.answers.append(agent.world.served.tokenizer.encode("A").tolist())
+
+    def given_up(prompt: Prompt, generation: Any) -> Any:
+        agent.engine.twist = seeing.honest
+        return msgspec.structs.replace(generation, finish=Finish.ABORT, engine_finish_reason="abort")
+
+    agent.engine.twist = given_up
+    await agent.say("look", shot).ask(" door.")
+    assert [prompt.media for prompt in agent.engine.prompts] == [(shot,), (shot,)]
+    rollout = agent.exported(tmp_path)
+    (sequence,) = rollout.sequences
+    assert sequence.token_ids.tolist() == [
+        *agent.engine.runs[-1].ids_T.tolist(),
+        *agent.world.served.tokenizer.encode(" door.<|im_end|>").tolist(),
+    ]
+    assert (rollout.token_counts.trainable, rollout.calls[0].usage.prompt_tokens) == (
+        rollout.token_counts.sampled, len(agent.engine.runs[0]),
+    )  # fmt: skip
+
+
+async def test_an_answer_that_goes_on_without_its_images_is_an_error(agent: Any, seeing: Any) -> None:
+    agent.world = msgspec.structs.replace(agent.world, continuations=1)
+    agent.engine.answers.append(agent.world.served.tokenizer.encode("A").tolist())
+
+    def blind(prompt: Prompt, generation: Any) -> Any:
+        usage = msgspec.structs.replace(generation.usage, prompt_tokens=len(prompt))
+        return msgspec.structs.replace(generation, usage=usage, expanded=None, prompt_echo_T=prompt.ids_T)
+
+    def given_up(prompt: Prompt, generation: Any) -> Any:
+        agent.engine.twist = blind
+        return msgspec.structs.replace(generation, finish=Finish.ABORT, engine_finish_reason="abort")
+
+    agent.engine.twist = given_up
+    flight = await agent.say("look", seeing.picture(112, 84)).ask(" door.")
+    assert isinstance(flight.outcome, TurnstileError)
+    assert ImageFault.IMAGE_NOT_RUN in flight.outcome.problem

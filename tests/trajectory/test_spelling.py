@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from turnstile.conversation import Usage
+from turnstile.conversation import Message, Role, Text, Usage
 from turnstile.errors import CallerError
 from turnstile.expansion import ExpandedIds, ImageRange
-from turnstile.generation import Forked, NodeRef
+from turnstile.generation import FinishedItem, Forked, LogprobsMode, NodeRef
 from turnstile.history.forest import Forest
-from turnstile.journal import ImageRun, ShownImage
-from turnstile.reasons import ForkReason, IncompleteReason
-from turnstile.tokens import IdRun
+from turnstile.journal import AnswerResumed, CallFailed, ImageRun, PartialChoice, ShownImage
+from turnstile.reasons import FailReason, ForkReason, IncompleteReason
+from turnstile.tokens import IdRun, LogprobRun
 from turnstile.trajectory.assemble import assemble
 from turnstile.trajectory.shapes import MediaEntry
 from turnstile.trajectory.spelling import Spelled, Spelling, collapsed
@@ -203,3 +203,26 @@ def test_media_that_overlap_are_refused_by_name(journal):
     (sequence,) = assemble(journal.forest()).sequences
     with pytest.raises(CallerError, match="media of sequence ro/0 are not in order"):
         collapsed(msgspec.structs.replace(sequence, media=(image(ONE, 1, 3, 3), image(ONE, 2, 3, 3))))
+
+
+def test_a_beginning_that_a_client_went_on_from_is_known_by_what_came_after_it(journal):
+    journal.start("c0", [1, PAD, 5, 6, 7], images=(shown(1),), placeholder_id=PAD)
+    said = Message(Role.ASSISTANT, (Text("half"),))
+    numbers = LogprobRun.of([-0.5, -0.5, -0.5])
+    known = PartialChoice(numbers, LogprobsMode.RAW, 1.0, (FinishedItem(said, 2),))
+    journal.records += [
+        CallFailed(
+            "ro", "c0", journal.now(), FailReason.ENGINE_UNREACHABLE, "it broke", partial_S=IdRun.of([30, 31, 32]),
+            partials=(known,),
+        ),
+        AnswerResumed("ro", "c0", 0, 2, journal.now()),
+    ]  # fmt: skip
+    resumed = NodeRef("c0")
+    journal.runs[resumed] = IdRun.of([1, PAD, 5, 6, 7, 30, 31])
+    journal.start("c1", [4, 8, 9, 10], resumed, placeholder_id=PAD)
+    journal.commit("c1", journal.choice("c1", [31, 2], image_runs=(ImageRun(3, 3),), usage=Usage(13, 2)))
+    rollout = assemble(journal.forest())
+    (sequence,) = rollout.sequences
+    assert sequence.token_ids.tolist() == [1, PAD, PAD, PAD, 5, 6, 7, 30, 31, 4, 8, 9, 10, 31, 2]
+    assert (sequence.complete, [call.usage.prompt_tokens for call in rollout.calls]) == (True, [7, 13])
+    assert errors(rollout) == []

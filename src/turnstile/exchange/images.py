@@ -155,7 +155,7 @@ async def keep_added(gallery: Gallery | None, prompt: Prompt, shown: Shown) -> N
 
 
 def _places(ids: IdRun, placeholder_id: int | None) -> list[int]:
-    return [at for at, token_id in enumerate(ids.tolist()) if token_id == placeholder_id]
+    return [] if placeholder_id is None else ids.places(placeholder_id)
 
 
 def expanded_length(prompt: Prompt, shown: Shown, forest: Forest) -> int:

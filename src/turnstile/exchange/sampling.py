@@ -20,6 +20,8 @@ from turnstile.errors import EngineError
 from turnstile.exchange.checks import verify
 from turnstile.exchange.draws import SEED_SPACE
 from turnstile.exchange.holding import Gate
+from turnstile.exchange.image_checks import image_runs
+from turnstile.exchange.images import Shown
 from turnstile.exchange.joining import Part, cut, delta_of, joined, shortened
 from turnstile.exchange.policy_log import Epoch, PolicyLog
 from turnstile.exchange.policy_ranges import Told, label_now, ranges_of
@@ -146,6 +148,7 @@ class _Sampling:
         if self._calls or generation.finish is Finish.ABORT:
             # The whole is checked as one answer to the first prompt; what each request ran is only known here.
             verify(prompt, draw, generation, source.vocabulary)
+            image_runs(prompt, Shown(), generation)
         self._notes += ranges.notes
         return Part(generation, ranges.tiles)
 

@@ -196,4 +196,4 @@ def _says(message: Message, text: str) -> bool:
 
 
 def _placeholders(facts: ImageFacts, ids: IdRun) -> int:
-    return ids.tolist().count(facts.placeholder_id)
+    return len(ids.places(facts.placeholder_id))
