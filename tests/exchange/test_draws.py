@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from turnstile.conversation import Call, Image, Message, NamedTool, Role, Sampling, Text, ToolMode, ToolSpec
-from turnstile.engines.base import Capabilities
+from turnstile.conversation import Call, Image, JsonObject, Message, NamedTool, Role, Sampling, Text, ToolMode, ToolSpec
+from turnstile.engines.base import ENFORCED, Capabilities, Missing
 from turnstile.errors import CallerError
 from turnstile.exchange.draws import (
     choices_of,
@@ -36,6 +36,9 @@ ABLE = Capabilities(
     max_top_logprobs=5,
     echoes_prompt_ids="count",
 )
+
+
+PLAIN = Call("openai.chat", "m", ())
 
 
 def drawn(sampling: Sampling) -> Draw:
@@ -85,19 +88,27 @@ def test_each_choice_has_a_draw_of_its_own() -> None:
         (Draw(top_k=4), "top_k"),
         (Draw(min_p=0.1), "min_p"),
         (Draw(logit_bias=((1, 1.0),)), "logit_bias"),
-        (Draw(constraint=GrammarConstraint("root ::= x")), "response_format"),
+        (Draw(constraint=GrammarConstraint("root ::= x")), "tool_choice"),
         (Draw(top_logprobs=6), "top_logprobs"),
     ],
 )
 def test_what_the_engine_would_ignore_is_refused_by_name(draw: Draw, param: str) -> None:
     with pytest.raises(CallerError) as refused:
-        refuse_what_is_not_honoured(draw, ABLE)
+        refuse_what_is_not_honoured(PLAIN, draw, ABLE)
     assert (refused.value.param, refused.value.status) == (param, 400)
 
 
+def test_what_cannot_be_enforced_is_named_as_it_was_asked_for_with_the_engine_s_own_flag() -> None:
+    call = Call("openai.chat", "m", (), output=JsonObject())
+    flagged = msgspec.structs.replace(ABLE, missing=(Missing(ENFORCED, "They are refused", "Start it with --x"),))
+    with pytest.raises(CallerError) as refused:
+        refuse_what_is_not_honoured(call, Draw(constraint=GrammarConstraint("root ::= x")), flagged)
+    assert (refused.value.param, refused.value.remedy) == ("response_format", "Start it with --x")
+
+
 def test_what_the_engine_honours_passes() -> None:
-    refuse_what_is_not_honoured(Draw(temperature=0.2, top_p=0.9, top_logprobs=5), ABLE)
-    refuse_what_is_not_honoured(Draw(top_k=4), msgspec.structs.replace(ABLE, honours=frozenset({"top_k"})))
+    refuse_what_is_not_honoured(PLAIN, Draw(temperature=0.2, top_p=0.9, top_logprobs=5), ABLE)
+    refuse_what_is_not_honoured(PLAIN, Draw(top_k=4), msgspec.structs.replace(ABLE, honours=frozenset({"top_k"})))
 
 
 WITH_TOOL = Call(

@@ -10,6 +10,9 @@ from turnstile.conversation import Message
 from turnstile.generation import Draw, Emit, Generation, Prompt
 from turnstile.tokens import IdRun
 
+ENFORCED = "JSON schemas and grammars"
+"""What `Present` and `Missing` call the holding of an answer to a schema or grammar."""
+
 
 class Missing(msgspec.Struct, frozen=True):
     """Something that an engine, as it was started, does not do or does not say."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from turnstile.engines.base import Capabilities, Missing, Present
+from turnstile.engines.base import ENFORCED, Capabilities, Missing, Present
 from turnstile.engines.vllm_probe import Found, Opened
 from turnstile.generation import Draw, LogprobsMode
 
@@ -60,7 +60,7 @@ def _present(found: Found) -> Iterator[Present]:
     if found.stop_in_ids:
         yield Present("stop token", "among the ids")
     if found.constrains:
-        yield Present("JSON schemas and grammars", "hold from the first token on")
+        yield Present(ENFORCED, "hold from the first token on")
     if reads_answers(found):
         yield Present("its own parsers", "can be asked to read an answer")
     if found.has_spans:
@@ -120,7 +120,7 @@ def _missing_readings(found: Found) -> Iterator[Missing]:
         )
     if not found.constrains:
         yield Missing(
-            "JSON schemas and grammars",
+            ENFORCED,
             "`response_format` and required tools are refused: they would wait for the end of the reasoning",
             "" if found.generate is Opened.HONOURED else _SCALE_OUT,
         )

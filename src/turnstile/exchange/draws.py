@@ -6,8 +6,8 @@ import enum
 
 import msgspec
 
-from turnstile.conversation import Call, Sampling, ToolChoice, ToolMode, is_plain
-from turnstile.engines.base import Capabilities
+from turnstile.conversation import Call, JsonObject, JsonSchema, Sampling, ToolChoice, ToolMode, is_plain
+from turnstile.engines.base import ENFORCED, Capabilities
 from turnstile.errors import CallerError
 from turnstile.generation import Constraint, Draw, Free
 from turnstile.parsing.formats import AnswerFormat
@@ -25,7 +25,8 @@ class Overflow(enum.StrEnum):
     """The engine is asked for as many as there is room for."""
 
 
-_WIRE_NAMES = {"choices": "n", "stop_ids": "stop", "constraint": "response_format"}
+_WIRE_NAMES = {"choices": "n", "stop_ids": "stop"}
+_ENFORCED_FIELDS = frozenset({"response_format", "tool_choice"})
 
 
 def draw_for(call: Call, constraint: Constraint, stop_ids: frozenset[int], seed: int, affinity: str) -> Draw:
@@ -78,8 +79,13 @@ def choices_of(draw: Draw, sampling: Sampling) -> tuple[Draw, ...]:
     return tuple(msgspec.structs.replace(draw, choice=choice) for choice in range(sampling.choices))
 
 
-def refuse_what_is_not_honoured(draw: Draw, capabilities: Capabilities) -> None:
+def refuse_what_is_not_honoured(call: Call, draw: Draw, capabilities: Capabilities) -> None:
     """A parameter that the engine would ignore is refused by name.
+
+    Args:
+        call: the request.
+        draw: made of it.
+        capabilities: of the engine.
 
     Raises: CallerError naming the parameter.
     """
@@ -91,7 +97,8 @@ def refuse_what_is_not_honoured(draw: Draw, capabilities: Capabilities) -> None:
     if not isinstance(draw.constraint, Free):
         kind = draw.constraint.__struct_config__.tag
         if kind not in capabilities.constraints:
-            raise _not_honoured("constraint", capabilities)
+            name = "response_format" if isinstance(call.output, (JsonObject, JsonSchema)) else "tool_choice"
+            raise _not_honoured(name, capabilities)
     if draw.top_logprobs > capabilities.max_top_logprobs:
         raise CallerError(
             f"`top_logprobs` is {draw.top_logprobs}, but the engine gives at most {capabilities.max_top_logprobs}",
@@ -153,9 +160,10 @@ def refuse_images(call: Call, capabilities: Capabilities) -> None:
 
 def _not_honoured(field: str, capabilities: Capabilities) -> CallerError:
     name = _WIRE_NAMES.get(field, field)
+    flags = [each.remedy for each in capabilities.missing if each.what == ENFORCED and field in _ENFORCED_FIELDS]
     return CallerError(
         f"`{name}` is not honoured by the engine ({capabilities.engine} {capabilities.version})",
-        "Leave it out, or serve the model with an engine that honours it",
+        next(filter(None, flags), "Leave it out, or serve the model with an engine that honours it"),
         code="unsupported_parameter",
         param=name,
     )

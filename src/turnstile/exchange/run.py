@@ -95,7 +95,7 @@ async def _planned(turn: _Turn) -> Planned:
     constraint = constraint_for(world.answer_format, call, planned.prompt.opening)
     seed = world.draw_seed(SEED_SPACE)
     draw = draw_for(call, constraint, world.served.stop_ids, seed, rollout.opened.rollout_id)
-    refuse_what_is_not_honoured(draw, world.engine.capabilities)
+    refuse_what_is_not_honoured(call, draw, world.engine.capabilities)
     if world.overflow is Overflow.CLAMP:
         length = expanded_length(planned.prompt, planned.shown, rollout.forest)
         draw = clamped(draw, length, world.engine.capabilities.context_length)
