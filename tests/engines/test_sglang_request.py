@@ -32,6 +32,7 @@ CONSTRAINED = Draw(constraint=GrammarConstraint('root ::= "a"'))
         (BIASED, TEMPERATURE, LogprobsMode.PROCESSED),
         (CONSTRAINED, TEMPERATURE, LogprobsMode.PROCESSED),
         (msgspec.structs.replace(PENALISED, top_k=5), TEMPERATURE, UNKNOWN),
+        (msgspec.structs.replace(PENALISED, top_p=0.9), TEMPERATURE, UNKNOWN),
         (msgspec.structs.replace(BIASED, min_p=0.1), TEMPERATURE, UNKNOWN),
         (msgspec.structs.replace(CONSTRAINED, temperature=0.0), TEMPERATURE, UNKNOWN),
         (Draw(temperature=0.5, top_p=0.9), RAW, RAW),
@@ -57,6 +58,12 @@ def test_an_event_costs_no_more_than_its_tokens(prompt_length, repeated, interva
 def test_more_stop_strings_than_the_server_takes_are_left_to_us():
     draw = Draw(stop=tuple(f"stop {number}" for number in range(STOP_STRINGS + 3)))
     assert sampling_of(draw, 0, 1).stop == draw.stop[:STOP_STRINGS]
+
+
+def test_what_a_draw_leaves_open_is_said_in_the_servers_neutral_words():
+    neutral = sampling_of(Draw(), 0, 1)
+    assert (neutral.max_new_tokens, neutral.top_k, neutral.top_p, neutral.min_p) == (None, -1, 1.0, 0.0)
+    assert (neutral.stop, neutral.stop_token_ids, neutral.logit_bias) == (None, None, None)
 
 
 def test_images_are_data_urls_so_that_none_is_taken_for_a_path():

@@ -374,6 +374,8 @@ class SglangFake:
                 error = {"message": "the backend fell over", "type": "invalid_request_error", "code": 500}
                 await _send(stream, {"error": error})
                 break
+        # The end of a stream leaves the server a moment behind its last event.
+        await asyncio.sleep(0.01)
         await stream.write(b"data: [DONE]\n\n")
         return stream
 

@@ -78,7 +78,7 @@ class Answer:
         top = _part(meta.output_top_logprobs, place)
         self._ids += fresh
         if meta.finish_reason is not None:
-            self._check_counts(meta)
+            self._check_length(meta)
         return Fresh(fresh, logprobs, [each or [] for each in top or []])
 
     def ending(self, event: Event) -> Ending | None:
@@ -122,9 +122,7 @@ class Answer:
             "neither a part nor the whole"
         )
 
-    def _check_counts(self, meta: MetaInfo) -> None:
-        if len(self._ids) != meta.completion_tokens:
-            raise broken(f"`completion_tokens` is {meta.completion_tokens} and {len(self._ids)} ids came")
+    def _check_length(self, meta: MetaInfo) -> None:
         length = meta.output_token_logprobs_length
         if length is not None and meta.output_token_logprobs and length != len(self._ids):
             raise broken(f"`output_token_logprobs_length` is {length} and {len(self._ids)} ids came")
