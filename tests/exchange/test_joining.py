@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnstile.conversation import TokenLogprob, Usage
+from turnstile.conversation import ReplyDelta, TokenLogprob, Usage
 from turnstile.exchange.joining import Part, cut, delta_of, joined, shortened
 from turnstile.generation import Delta, Finish, Generation, LogprobsMode, Note, Numbers
 from turnstile.journal import PolicyRange
@@ -75,6 +75,11 @@ def test_numbers_of_two_meanings_have_no_meaning_together() -> None:
 def test_equal_versions_on_both_sides_of_a_join_are_one_tile() -> None:
     whole = joined([part([1], Finish.ABORT, (PolicyRange(0, 1, 6, 6),)), part([2], Finish.STOP, (PolicyRange(0, 1, 6, 6),))])  # fmt: skip # noqa: E501
     assert whole.tiles == (PolicyRange(0, 2, 6, 6),)
+
+
+def test_what_the_engines_own_parser_said_at_the_end_is_kept_where_a_request_before_it_came_to_nothing() -> None:
+    said = ReplyDelta(content="hi")
+    assert joined([part([], Finish.ABORT), part([1], Finish.STOP, said=said)]).generation.said == said
 
 
 def test_nothing_cannot_be_joined() -> None:

@@ -56,6 +56,7 @@ def joined(parts: Sequence[Part]) -> Part:
         engine_request_id=last.engine_request_id,
         notes=tuple(note for each in generations for note in each.notes),
         policy_spans=(),
+        said=last.said,
     )
     return Part(whole, _tiles(parts))
 
