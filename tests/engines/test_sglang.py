@@ -7,7 +7,7 @@ import math
 import msgspec
 import pytest
 
-from turnstile.conversation import Media, ReplyDelta, ToolCallDelta, ToolMode
+from turnstile.conversation import Media, Message, ReplyDelta, Role, Text, ToolCallDelta, ToolMode
 from turnstile.engines import EngineKind, SglangServer, connect
 from turnstile.engines.base import Missing
 from turnstile.errors import CallerError, EchoMismatch, EngineError
@@ -559,6 +559,17 @@ async def test_text_is_tokenized_by_the_server(opened, sglang_fake, vocabulary):
 
 async def test_a_server_without_that_route_cannot_say_how_it_tokenizes(sglang):
     assert await sglang._server.tokenize("hi") is None
+
+
+async def test_a_conversation_is_rendered_by_the_servers_own_template(opened, vocabulary):
+    engine = await opened(encode=vocabulary.spell)
+    talk = (Message(Role.SYSTEM, (Text("Be brief."),)), Message(Role.USER, (Text("Hi"),)))
+    rendered = "system: Be brief.\nuser: Hi\nassistant:"
+    assert await engine._server.chat_ids(talk) == IdRun.of(vocabulary.spell(rendered))
+
+
+async def test_a_server_without_that_route_cannot_say_how_it_renders(sglang):
+    assert await sglang._server.chat_ids((Message(Role.USER, (Text("Hi"),)),)) is None
 
 
 async def test_health_is_asked(sglang):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from turnstile.engines.base import ENFORCED
 from turnstile.engines.sglang_capabilities import Found, capabilities_of, missing_of
 from turnstile.engines.sglang_probe import Findings
 from turnstile.engines.sglang_shapes import READ_VERSION, ModelEntry, ModelInfo, Models, ServerInfo
@@ -49,8 +50,8 @@ def test_nothing_is_missing_from_a_server_with_every_flag():
         ({"incremental_streaming_output": False}, "incremental stream", "--incremental-streaming-output"),
         ({"allow_auto_truncate": True}, "refusal of prompts that are too long", "Leave --allow-auto-truncate out"),
         ({"enable_deterministic_inference": False}, "seeds", "--enable-deterministic-inference"),
-        ({"grammar_backend": "none"}, "grammars", "--grammar-backend xgrammar"),
-        ({"grammar_backend": "outlines"}, "grammars", "--grammar-backend xgrammar"),
+        ({"grammar_backend": "none"}, ENFORCED, "--grammar-backend xgrammar"),
+        ({"grammar_backend": "outlines"}, ENFORCED, "--grammar-backend xgrammar"),
     ],
 )
 def test_each_thing_that_is_missing_is_named_with_its_flag(changes, what, remedy):
@@ -96,3 +97,22 @@ def test_a_seed_is_honoured_only_by_deterministic_inference():
 @pytest.mark.parametrize(("parser", "reads"), [("hermes", True), (None, False)])
 def test_answers_are_read_by_a_server_that_has_a_parser(parser, reads):
     assert capabilities_of(found(parser=parser)).reads_answers is reads
+
+
+def test_what_it_can_is_shown_beside_what_it_cannot():
+    assert [(each.what, each.how) for each in capabilities_of(found()).present] == [
+        ("token ids in and out", "/generate, streamed"),
+        ("stop token", "among the ids, compared in each answer"),
+        ("weight versions", "in each answer, for each token"),
+        ("prompt ids echoed", "compared before a token is told"),
+        ("log-probabilities", "at the temperature of sampling, before top-p, top-k and min-p"),
+        (ENFORCED, "by xgrammar: grammar, schema"),
+        ("its own parsers", "can be asked to read an answer, once it is whole"),
+        ("images", "as they came, one placeholder each"),
+    ]
+    least = found(mode=LogprobsMode.UNKNOWN, echoes=False, parser=None, grammar_backend="none")
+    assert [each.what for each in capabilities_of(least).present] == [
+        "token ids in and out",
+        "stop token",
+        "weight versions",
+    ]

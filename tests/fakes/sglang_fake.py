@@ -118,6 +118,10 @@ class SglangFake:
     """Further members of `/model_info`."""
     encode: Callable[[str], list[int]] | None = None
     """Its tokenizer, for `/v1/tokenize`."""
+    render: Callable[[list[dict[str, str]]], str] = lambda messages: (
+        "".join(f"{each['role']}: {each['content']}\n" for each in messages) + "assistant:"
+    )
+    """Its chat template."""
     placeholder_id: int | None = None
     image_tokens: Callable[[bytes], int] = lambda data: 2 + len(data) % 5
     token_delay_s: float = 0.0
@@ -266,8 +270,12 @@ class SglangFake:
         if self.encode is None:
             raise web.HTTPNotFound(text='{"detail":"Not Found"}', content_type="application/json")
         body = json.loads(await request.read())
-        assert body["add_special_tokens"] is False
-        tokens = self.encode(body["prompt"])
+        if "messages" in body:
+            text = self.render(body["messages"])
+        else:
+            assert body["add_special_tokens"] is False
+            text = body["prompt"]
+        tokens = self.encode(text)
         return web.json_response({"tokens": tokens, "count": len(tokens), "max_model_len": self.context})
 
     async def _abort_request(self, request: web.Request) -> web.Response:

@@ -15,6 +15,7 @@ from http.client import NOT_FOUND
 
 import msgspec
 
+from turnstile.conversation import Message
 from turnstile.engines.base import Capabilities
 from turnstile.engines.llamacpp import random_seed
 from turnstile.engines.prompt_json import PromptJson
@@ -137,6 +138,12 @@ class SglangServer:
         body = msgspec.json.encode({"prompt": text, "add_special_tokens": False})
         answer = await self.wire.post("/v1/tokenize", body)
         return None if answer.status == NOT_FOUND else IdRun.of(read(answer, Tokenized).tokens)
+
+    async def chat_ids(self, messages: tuple[Message, ...]) -> IdRun | None:
+        """Which ids the server's own chat route would make of messages of text; None if it cannot say."""
+        told = [{"role": message.role.value, "content": message.text} for message in messages]
+        answer = await self.wire.post("/v1/tokenize", msgspec.json.encode({"messages": told}))
+        return IdRun.of(read(answer, Tokenized).tokens) if answer.status == 200 else None
 
     async def health(self) -> str:
         """Empty if it is ready, else what is wrong, as a sentence. An idle server samples a token to answer."""

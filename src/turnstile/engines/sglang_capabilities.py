@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import msgspec
 
-from turnstile.engines.base import Capabilities, Missing
+from turnstile.engines.base import ENFORCED, Capabilities, Missing, Present
 from turnstile.engines.sglang_probe import Findings
 from turnstile.engines.sglang_shapes import READ_VERSION, ModelInfo, Models, ServerInfo
 from turnstile.generation import Draw, LogprobsMode
@@ -21,6 +22,12 @@ _GRAMMARS = {
 """What each `--grammar-backend` enforces (`srt/constrained/`); outlines has no EBNF."""
 
 
+_MEANINGS = {
+    LogprobsMode.TEMPERATURE: "at the temperature of sampling, before top-p, top-k and min-p",
+    LogprobsMode.RAW: "the model's own, before temperature and filters",
+}
+
+
 class Found(msgspec.Struct, frozen=True):
     """All that a server said and showed at start."""
 
@@ -29,12 +36,17 @@ class Found(msgspec.Struct, frozen=True):
     models: Models
     findings: Findings
 
+    @property
+    def sees(self) -> bool:
+        """Whether it can be given images, and shows what became of them."""
+        takes = self.model.has_image_understanding and not self.server.language_model_only
+        return takes and self.findings.echoes_ids
+
 
 def capabilities_of(found: Found) -> Capabilities:
     """What of it counts for a request."""
     own = [each for each in found.models.data if each.parent is None]
     names = tuple(each.id for each in found.models.data) or (found.model.served_model_name,)
-    sees = found.model.has_image_understanding and not found.server.language_model_only and found.findings.echoes_ids
     honours = frozenset(Draw.__struct_fields__) - {"affinity"}
     return Capabilities(
         engine="sglang",
@@ -48,10 +60,27 @@ def capabilities_of(found: Found) -> Capabilities:
         constraints=_GRAMMARS.get(found.server.grammar_backend or "", frozenset()),
         max_top_logprobs=MAX_TOP_LOGPROBS,
         echoes_prompt_ids="ids" if found.findings.echoes_ids else "count",
-        images="collapsed" if sees else "none",
+        images="collapsed" if found.sees else "none",
         missing=missing_of(found),
+        present=tuple(_present(found)),
         reads_answers=bool(found.model.tool_call_parser),
     )
+
+
+def _present(found: Found) -> Iterator[Present]:
+    yield Present("token ids in and out", "/generate, streamed")
+    yield Present("stop token", "among the ids, compared in each answer")
+    yield Present("weight versions", "in each answer, for each token")
+    if found.findings.echoes_ids:
+        yield Present("prompt ids echoed", "compared before a token is told")
+    if found.findings.mode in _MEANINGS:
+        yield Present("log-probabilities", _MEANINGS[found.findings.mode])
+    if backend := _GRAMMARS.get(found.server.grammar_backend or ""):
+        yield Present(ENFORCED, f"by {found.server.grammar_backend}: {', '.join(sorted(backend))}")
+    if found.model.tool_call_parser:
+        yield Present("its own parsers", "can be asked to read an answer, once it is whole")
+    if found.sees:
+        yield Present("images", "as they came, one placeholder each")
 
 
 def missing_of(found: Found) -> tuple[Missing, ...]:
@@ -148,7 +177,7 @@ def _switched(server: ServerInfo) -> tuple[_Judged, ...]:
         (
             "grammar" not in _GRAMMARS.get(backend, ()),
             Missing(
-                "grammars",
+                ENFORCED,
                 f"With the grammar backend `{backend}`, `tool_choice` `required` and JSON behind reasoning are refused",
                 "--grammar-backend xgrammar",
             ),
