@@ -65,3 +65,17 @@ async def test_an_answer_without_an_end_is_refused(begin):
     await run.take(event([5], 1), emit)
     with pytest.raises(EngineError, match="behind 1 ids without a `finish_reason`"):
         run.generation()
+
+
+@pytest.mark.parametrize("foreign", [-1, 260, 2**40])
+async def test_an_id_outside_the_vocabulary_is_refused_before_anything_looks_it_up(begin, foreign):
+    run, emit, deltas = begin(Draw(stop=("x",)))
+    with pytest.raises(EngineError, match=f"`output_ids` has {foreign}, and the vocabulary has 260 ids"):
+        await run.take(event([5, foreign], 2), emit)
+    assert deltas == []
+
+
+async def test_an_echo_with_a_number_that_is_no_id_is_refused(begin):
+    run, emit, _ = begin(Draw())
+    with pytest.raises(EngineError, match="a number that is no id"):
+        await run.take(event([5], 1, echo=(10, 11, 2**40)), emit)

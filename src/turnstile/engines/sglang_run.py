@@ -50,6 +50,10 @@ class Run:
         Raises: EchoMismatch, EngineError, CallerError; nothing of the event is emitted then.
         """
         fresh = self._answer.take(event)
+        size = self._vocabulary.size
+        foreign = next((token_id for token_id in fresh.ids if not 0 <= token_id < size), None)
+        if foreign is not None:
+            raise broken(f"`output_ids` has {foreign}, and the vocabulary has {size} ids")
         meta = event.meta_info or MetaInfo()
         if self._echo is None and (event.prompt_token_ids is not None or meta.prompt_tokens is not None):
             self._echo = _checked_echo(self._prompt, event.prompt_token_ids, meta.prompt_tokens)
@@ -163,7 +167,10 @@ def _checked_echo(prompt: Prompt, echo: list[int] | None, count: int | None) -> 
         if count != len(prompt):
             raise _mismatch(f"it ran {count} prompt ids, and {len(prompt)} were sent")
         return _Echo(len(prompt), None, None)
-    echo_T = IdRun.of(echo)
+    try:
+        echo_T = IdRun.of(echo)
+    except OverflowError as large:
+        raise broken("`prompt_token_ids` has a number that is no id") from large
     if count is not None and count != len(echo):
         raise _mismatch(f"it ran {count} prompt ids, and says which {len(echo)}")
     if not prompt.media or prompt.placeholder_id is None:
