@@ -18,6 +18,7 @@ import pytest
 
 from turnstile.config import Settings
 from turnstile.engines.smollm import say_nothing
+from turnstile.errors import CallerError
 from turnstile.server.local import serving
 from turnstile.templates.tokenizer import Tokenizer
 from turnstile.trajectory.files import write
@@ -207,6 +208,9 @@ def test_two_screenshots_in_two_turns_are_one_sequence(
     (sequence,) = rollout.trajectory().sequences
     assert [(each.num_tokens, each.width, each.height) for each in sequence.media] == [(6, 56, 84), (4, 112, 28)]
     assert [rollout.media(each.sha256) for each in sequence.media] == [one, two]
+    with pytest.raises(CallerError) as caught:
+        rollout.media("00" * 32)
+    assert (caught.value.code, caught.value.status) == ("media_not_found", 404)
 
 
 def test_the_same_conversation_has_the_same_ids_in_every_dialect(standing: Standing, seeing: Any) -> None:

@@ -152,7 +152,11 @@ def test_an_image_is_refused_by_its_message_where_the_engine_takes_none() -> Non
     with pytest.raises(CallerError) as caught:
         refuse_images(call, ABLE)
     assert (caught.value.status, caught.value.code, caught.value.param) == (400, "images_not_supported", "messages[1]")
-    assert caught.value.remedy == "Send text only; no engine of this version is given images"
+    assert caught.value.remedy == "Send text only, or serve a model that sees, with its image part"
+    lacking = msgspec.structs.replace(ABLE, missing=(Missing("images", "It fails at a picture", "A newer server"),))
+    with pytest.raises(CallerError) as caught:
+        refuse_images(call, lacking)
+    assert caught.value.remedy == "A newer server"
 
 
 def test_images_and_text_pass_where_the_engine_takes_them() -> None:

@@ -152,7 +152,10 @@ def refuse_images(call: Call, capabilities: Capabilities) -> None:
             raise CallerError(
                 f"`messages[{at}]` holds an image, but the engine ({capabilities.engine} {capabilities.version}) "
                 "cannot be given one",
-                "Send text only; no engine of this version is given images",
+                next(
+                    (each.remedy for each in capabilities.missing if each.what == "images" and each.remedy),
+                    "Send text only, or serve a model that sees, with its image part",
+                ),
                 code="images_not_supported",
                 param=f"messages[{at}]",
             )
