@@ -116,7 +116,7 @@ class Run:
                 tuple(
                     (token_bytes(each.token_id), number)
                     for each in alternatives
-                    if each.token_id < self._vocabulary.size and (number := natural_log(each.logprob)) is not None
+                    if 0 <= each.token_id < self._vocabulary.size and (number := natural_log(each.logprob)) is not None
                 ),
             )
             for token_id, value, alternatives in zip(fresh.ids, fresh.logprobs, top, strict=True)
