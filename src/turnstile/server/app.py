@@ -163,7 +163,7 @@ class _Desktop:
         self._metrics = figures.metrics
         self._policy = figures.policy
 
-    async def health(self, _: Request) -> Response:
+    async def health(self, request: Request) -> Response:
         """GET /healthz."""
         trouble = await self._world.engine.health()
         engines, policy = _figures_of(self._world.engine), self._policy.page().engines
@@ -182,10 +182,18 @@ class _Desktop:
             template_limits=summary(certificate) if certificate is not None else (),
             patterns=self._world.served.pattern_counts(),
             accelerated=self._world.accelerated,
-            engines=engines,
-            policy=policy,
+            engines=engines if self._is_operators(request) else (),
+            policy=policy if self._is_operators(request) else (),
         )
         return Response(msgspec.json.encode(health), 503 if trouble else 200, media_type="application/json")
+
+    def _is_operators(self, request: Request) -> bool:
+        """Whether the addresses of engines may be told: an agent should not find them."""
+        try:
+            self._keys.check_operator(request.headers)
+        except CallerError:
+            return False
+        return True
 
     async def figures(self, request: Request) -> Response:
         """GET /metrics."""
