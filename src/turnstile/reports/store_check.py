@@ -85,9 +85,9 @@ class StoreCheck:
             assemble(forest)
         except (TurnstileError, ValueError) as problem:
             self.is_complete = False
-            code = problem.code if isinstance(problem, TurnstileError) else "rollout_unreadable"
+            kind = problem.code if isinstance(problem, TurnstileError) else "rollout_unreadable"
             readable = f"{len(seen)} of its records were read before it"
-            yield Finding(Weight.ERROR, code, place, f"{problem} {readable}")
+            yield Finding(Weight.ERROR, kind, place, f"{problem} {readable}")
             return
         finally:
             self.records += len(seen)
