@@ -31,7 +31,7 @@ class Limits(msgspec.Struct, frozen=True):
     found by an audit of plain rollouts of one turn: twice its figures.
     """
 
-    mean_abs: float = 0.06
+    mean_abs: float = 0.08
     mean: float = 0.02
     k3: float = 5e-3
     exact_mean_abs: float = 1e-4
