@@ -216,7 +216,9 @@ def _in_a_process(step: str, file: Path, sizes: argparse.Namespace) -> dict[str,
     command = [sys.executable, __file__, "--step", step, "--file", str(file)]
     for name in ("sequences", "tokens", "turns"):
         command += [f"--{name}", str(getattr(sizes, name))]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    figures = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    print(f"{step}: {figures['cpu_s']:.0f} s of CPU, {figures['peak_mb']:.0f} MB", file=sys.stderr)
+    return figures
 
 
 def main() -> None:
