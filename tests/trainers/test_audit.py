@@ -83,6 +83,10 @@ def test_float32_on_both_sides_is_exact(found: dict[str, Any]) -> None:
     assert found["exact"]["figures"]["max_abs"] < 1e-4
 
 
+def test_logits_that_are_capped_behind_the_head_are_exact_too(found: dict[str, Any]) -> None:
+    assert (found["capped logits"]["verdict"], found["capped logits"]["figures"]["tokens"]) == ("exact", 80)
+
+
 def test_coarser_weights_are_noise(found: dict[str, Any]) -> None:
     assert _named(found, "bfloat16, as it is")[0] == "engine noise"
 

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import torch
 from msgspec.structs import replace
+from transformers import Gemma2Config, Gemma2ForCausalLM
 from typer.testing import CliRunner
 
 from turnstile.cli import app
@@ -172,6 +173,29 @@ def other_weights(model: Any) -> Any:
     return other
 
 
+def capped(folder: Path) -> Any:
+    """What is said of an architecture that caps its logits behind the head, which rows of the head alone would miss."""
+    config = Gemma2Config(
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=512,
+        initializer_range=0.15,
+        final_logit_softcapping=3.0,
+    )
+    Gemma2ForCausalLM(config).to(torch.float32).save_pretrained(folder)
+    model = load_model(folder)
+    prompt, told = torch.randint(20, 500, (16,)).tolist(), torch.randint(20, 500, (14,)).tolist()
+    ids = continued(model._model, continued(model._model, prompt, FIRST) + told, SECOND)
+    record = Record(prompt, ids, len(told))
+    rollout = record.rollout(numbers(model._model, ids, record.places))
+    return audit_sequence(rollout, rollout.sequences[0], model, SideFiles("nowhere"), Limits())
+
+
 def command(said: dict[str, str], made: dict[str, Rollout]) -> list[object]:
     chosen = [replace(made[name], rollout_id=name) for name in ("exact", "bfloat16, as it is", "shifted early")]
     write(said["file"], chosen)
@@ -207,6 +231,7 @@ def main() -> None:
     for name, rollout in made.items():
         found[name] = audit_sequence(rollout, rollout.sequences[0], model, side, Limits())
         print(name, found[name].verdict, found[name].figures, found[name].finding, file=sys.stderr)
+    found["capped logits"] = capped(Path(said["model"]) / "capped")
     print(msgspec.json.encode({"cases": found, "command": command(said, made)}).decode())
 
 
