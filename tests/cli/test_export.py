@@ -146,7 +146,9 @@ def test_a_file_keeps_the_weights_that_it_was_made_with(run: Callable[..., Any],
     assert "chosen when a store is exported" in str(refused)
 
 
-async def test_case_l4_a_rollout_without_a_sequence_is_written_and_told(run: Callable[..., Any], tmp_path: Path) -> None:
+async def test_case_l4_a_rollout_without_a_sequence_is_written_and_told(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
     at = datetime(2026, 12, 1, tzinfo=UTC)
     journal = Journal.open(tmp_path / "store")
     await journal.append(RolloutOpened("bare", 1, at, group_id="g"))
