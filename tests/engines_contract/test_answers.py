@@ -14,8 +14,6 @@ from turnstile.tokens import join
 pytestmark = pytest.mark.engine
 
 PATIENCE_S = 30.0
-NEAR = 5e-3
-"""llama.cpp and vLLM, which compute in different orders, agree to this on one set of weights (float32)."""
 
 
 async def test_every_sampled_id_comes_once_with_a_number_and_is_counted(subject: Any) -> None:
@@ -83,14 +81,16 @@ async def test_log_probabilities_mean_what_is_said_of_them(subject: Any, tempera
     assert inside == expected
     for at, sampled in enumerate(answered.ids):
         row = await subject.row([*ids, *answered.ids[:at]], expected)
-        assert answered.logprobs[at] == pytest.approx(row[sampled], abs=NEAR)
+        assert answered.logprobs[at] == pytest.approx(row[sampled], abs=subject.near)
         if temperature == 0 and not hasattr(subject, "fake"):
-            assert row[sampled] == pytest.approx(max(row.values()), abs=NEAR)
+            assert row[sampled] == pytest.approx(max(row.values()), abs=subject.near)
 
 
 async def test_a_seed_names_an_answer_and_its_choices_differ(subject: Any) -> None:
     if hasattr(subject, "fake"):
         pytest.skip("a fake does not draw")
+    if subject.near > 0.01:
+        pytest.skip("its numbers depend on what shares its batch, and so may the token that is drawn")
     draws = [Draw(seed=5, choice=choice, max_tokens=16, affinity="a") for choice in range(3)]
     together = await asyncio.gather(*(subject.ask(subject.question(), draw) for draw in draws))
     alone = [await subject.ask(subject.question(), draw) for draw in draws]
