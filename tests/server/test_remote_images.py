@@ -112,6 +112,7 @@ async def test_nothing_is_asked_of_anybody_where_nothing_is_listed(host: Host, s
         "http://x.127.0.0.1:{port}/a.png", "http://127.0.0.1:{port}@evil.test/a.png", "http://u:p@127.0.0.1:{port}/a.png",
         "http://evil.test\\@127.0.0.1:{port}/a.png", "http://2130706433:{port}/a.png", "http://127.1:{port}/a.png",
         "http://[::ffff:127.0.0.1]:{port}/a.png", "http://127.0.0.1:99999/a.png", "http:///a.png", "http://[/a.png",
+        "http://xn--a.test/a.png", "http://xn--a/a.png",
     ],
 )  # fmt: skip
 async def test_an_address_that_only_looks_listed_is_refused(host: Host, seeing: Any, url: str) -> None:
@@ -169,6 +170,15 @@ async def test_all_images_of_a_request_together_are_bounded(host: Host, seeing: 
     named = [host.puts_up(f"/{at}", seeing.png(9, 9, at) + bytes(1000)) for at in range(5)]
     remote = msgspec.structs.replace(host.listed, max_bytes=3000)
     assert "together with the others" in (await refused(remote, *named)).problem
+
+
+async def test_of_too_many_addresses_none_is_asked(host: Host, seeing: Any) -> None:
+    picture = seeing.picture(28, 28)
+    named = [host.puts_up(f"/{number}.png", picture.data) for number in range(3)]
+    remote = RemoteImages(host.listed.hosts, most=2)
+    error = await refused(remote, *named)
+    assert (error.code, "past the first 2" in error.problem, host.asked) == ("invalid_value", True, [])
+    assert len((await remote.fetched(call_with(*named[:2]), Forest(), None)).media) == 1
 
 
 async def test_a_host_that_says_nothing_is_not_waited_for(host: Host) -> None:

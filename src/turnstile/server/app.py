@@ -278,7 +278,7 @@ def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy
 
 def _remote(settings: Settings) -> RemoteImages:
     hosts = frozenset(host.strip().lower() for host in settings.media_allow)
-    return RemoteImages(hosts, max_bytes=settings.max_body_bytes)
+    return RemoteImages(hosts, max_bytes=settings.max_body_bytes, most=settings.max_images)
 
 
 @contextlib.asynccontextmanager

@@ -39,6 +39,8 @@ class RemoteImages(msgspec.Struct, frozen=True):
     """For one image, redirects included."""
     max_bytes: int = 32 * 1024 * 1024
     """Of all images that one request has fetched."""
+    most: int = 500
+    """Addresses that one request may name; with more, nothing is asked of anybody."""
 
     async def fetched(self, call: Call, forest: Forest, gallery: Gallery | None) -> Call:
         """The call with the bytes of all its images.
@@ -63,6 +65,8 @@ class RemoteImages(msgspec.Struct, frozen=True):
     async def _all(self, named: list[Media]) -> list[Media]:
         if not named:
             return []
+        if len(named) > self.most:
+            raise _too_many(named[self.most], self.most)
         for each in named:
             self._check(_parsed(each.url, each), each)
         turns, budget = asyncio.Semaphore(_AT_ONCE), _Budget(self.max_bytes)
@@ -211,9 +215,17 @@ def _with(call: Call, found: dict[str, Media]) -> Call:
 
 def _parsed(address: str, media: Media) -> URL:
     try:
-        return URL(address)
+        url = URL(address)
+        # A name is taken out of punycode only where it is asked for, and then it may turn out to be none.
+        _ = url.host
     except ValueError:
         raise _no_image(media, "has no address that can be read") from None
+    return url
+
+
+def _too_many(media: Media, most: int) -> CallerError:
+    problem = f"`{media.field}`: the image is past the first {most} that would have to be fetched"
+    return CallerError(problem, "Send fewer images", code="invalid_value", param=media.field)
 
 
 def _no_image(media: Media, why: str) -> CallerError:
