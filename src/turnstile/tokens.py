@@ -20,6 +20,8 @@ _WIDTH = 4
 _FLOAT32_LIMIT = 3.4028235677973366e38
 """Numbers from here on round to infinity in float32."""
 _SWAP = sys.byteorder == "big"
+LOWEST_LOGPROB = -9000.0
+"""No id is ever sampled at or below it: engines put such numbers in the place of one that is not finite."""
 
 
 def _packed(values: array[int] | array[float]) -> bytes:

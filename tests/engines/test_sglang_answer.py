@@ -120,7 +120,16 @@ def test_spans_with_a_gap_an_overlap_or_an_early_end_are_refused(spans):
 
 @pytest.mark.parametrize(
     ("value", "known"),
-    [(-0.5, -0.5), (0, 0.0), (1e-4, 0.0), (None, None), (math.nan, None), (-math.inf, None), (-3.4e38, None)],
+    [
+        (-0.5, -0.5),
+        (0, 0.0),
+        (1e-4, 0.0),
+        (None, None),
+        (math.nan, None),
+        (-math.inf, None),
+        (-3.4e38, None),
+        (-9500.0, None),
+    ],
 )
 def test_a_number_is_what_it_is_or_unknown(value, known):
     assert natural_log(value) == known

@@ -53,6 +53,31 @@ async def test_nothing_of_an_event_with_a_false_echo_is_told(begin):
     assert deltas == []
 
 
+@pytest.mark.parametrize("first", [(10, 11, 12), None])
+async def test_an_echo_that_is_another_one_later_is_found(begin, first):
+    run, emit, deltas = begin(Draw())
+    await run.take(event([5], 1, echo=first), emit)
+    with pytest.raises(EchoMismatch, match="from index 1 on"):
+        await run.take(event([5, 6], 2, echo=(10, 13, 12)), emit)
+    assert deltas == [[5]]
+
+
+async def test_a_count_of_the_prompt_that_changes_is_found(begin):
+    run, emit, _ = begin(Draw())
+    await run.take(event([5], 1), emit)
+    with pytest.raises(EchoMismatch, match="it ran 4 prompt ids, and says which 3"):
+        await run.take(event([5, 6], 2, prompt_tokens=4, echo=None), emit)
+
+
+async def test_an_echo_that_comes_late_is_believed_from_then_on(begin):
+    run, emit, _ = begin(Draw())
+    await run.take(event([5], 1, echo=None), emit)
+    await run.take(event([5, 6], 2, FinishReason("length")), emit)
+    told = run.generation()
+    assert told.prompt_echo_T is not None
+    assert (told.prompt_echo_T.tolist(), told.notes) == ([10, 11, 12], ())
+
+
 async def test_a_stream_that_says_nothing_of_its_prompt_is_refused(begin):
     run, emit, _ = begin(Draw())
     await run.take(event([5], 1, FinishReason("length"), prompt_tokens=None, echo=None), emit)

@@ -59,7 +59,8 @@ def test_an_id_is_read():
 
 
 @pytest.mark.parametrize(
-    ("value", "number"), [(-0.5, -0.5), (0.0005, 0.0), (-9999.0, None), (-math.inf, None), (None, None)]
+    ("value", "number"),
+    [(-0.5, -0.5), (0.0005, 0.0), (-9999.0, None), (-9500.0, None), (-math.inf, None), (None, None)],
 )
 def test_what_stands_for_no_finite_number_is_none(value, number):
     assert natural_log(value) == number

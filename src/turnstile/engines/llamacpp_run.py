@@ -15,7 +15,7 @@ from turnstile.engines.stop_scan import StopScan
 from turnstile.errors import EchoMismatch
 from turnstile.generation import Delta, Draw, Emit, Finish, Free, Generation, LogprobsMode, Note, Numbers
 from turnstile.reasons import ImageFault, NoteCode
-from turnstile.tokens import IdRun, LogprobRun, Vocabulary
+from turnstile.tokens import LOWEST_LOGPROB, IdRun, LogprobRun, Vocabulary
 
 FIRST_SEGMENT = 2
 """The first text is sent as soon as there is any."""
@@ -260,7 +260,7 @@ def _alternatives(entry: ProbabilityEntry | None) -> tuple[Candidate, ...]:
 def _natural_log(prob: float | None, logprob: float | None, mode: LogprobsMode) -> float | None:
     if mode is LogprobsMode.RAW:
         # The server sums in float32, which leaves its numbers up to 2e-4 too high.
-        return None if logprob is None or logprob < -1e30 else min(0.0, logprob)
+        return None if logprob is None or logprob <= LOWEST_LOGPROB else min(0.0, logprob)
     if prob is None or prob <= 0.0:
         return None
     if prob > 1.0 + _PROBABILITY_SLACK or math.isnan(prob):

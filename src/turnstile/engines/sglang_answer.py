@@ -15,13 +15,10 @@ import msgspec
 
 from turnstile.engines.sglang_shapes import Event, LogprobEntry, MetaInfo, WeightSpan, broken, refusal
 from turnstile.generation import Finish
-from turnstile.tokens import PolicySpan
+from turnstile.tokens import LOWEST_LOGPROB, PolicySpan
 
 T = TypeVar("T")
 
-_CLAMPED = -1e30
-"""What lies below is the float32 minimum, to which the server clamps a probability of nought
-(`srt/layers/logprob_processor.py`)."""
 _SLACK = 1e-3
 _BROKEN_NUMBERS = "NaN happened"
 """The `matched` of an answer that the server ended because of an id outside the vocabulary; that id was replaced
@@ -150,8 +147,11 @@ def policy_spans(spans: tuple[WeightSpan, ...], count: int) -> tuple[PolicySpan,
 
 
 def natural_log(value: float | None) -> float | None:
-    """A log-probability as it came; None if it is none. Raises: EngineError `engine_broken` if it is above 0."""
-    if value is None or not math.isfinite(value) or value < _CLAMPED:
+    """A log-probability as it came; None if it is none. Raises: EngineError `engine_broken` if it is above 0.
+
+    The server clamps a probability of nought to the float32 minimum (`srt/layers/logprob_processor.py`).
+    """
+    if value is None or not math.isfinite(value) or value <= LOWEST_LOGPROB:
         return None
     if value > _SLACK:
         raise broken(f"`output_token_logprobs` has {value}")

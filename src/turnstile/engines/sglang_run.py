@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from turnstile.conversation import TokenLogprob, Usage
 from turnstile.engines.sglang_answer import Answer, Ending, Fresh, natural_log, policy_spans
 from turnstile.engines.sglang_request import logprobs_mode
@@ -12,6 +14,9 @@ from turnstile.expansion import ExpandedIds, expanded_by_runs
 from turnstile.generation import Delta, Draw, Emit, Finish, Free, Generation, LogprobsMode, Note, Numbers, Prompt
 from turnstile.reasons import ImageFault, NoteCode
 from turnstile.tokens import IdRun, LogprobRun, Vocabulary, first_difference
+
+_Heard: TypeAlias = tuple[list[int] | None, int | None]
+"""Which ids the server says that it ran as the prompt, and how many; None: it did not say."""
 
 
 class Run:
@@ -30,6 +35,7 @@ class Run:
         self._logprobs: list[float | None] = []
         self._trimmed = 0
         self._echo: _Echo | None = None
+        self._heard: _Heard = None, None
         self._meta = MetaInfo()
         self._upstream: Ending | None = None
         self._ending: Ending | None = None
@@ -55,12 +61,19 @@ class Run:
         if foreign is not None:
             raise broken(f"`output_ids` has {foreign}, and the vocabulary has {size} ids")
         meta = event.meta_info or MetaInfo()
-        if self._echo is None and (event.prompt_token_ids is not None or meta.prompt_tokens is not None):
-            self._echo = _checked_echo(self._prompt, event.prompt_token_ids, meta.prompt_tokens)
+        self._hear(event.prompt_token_ids, meta.prompt_tokens)
         self._meta = meta
         self._upstream = self._ending = self._answer.ending(event)
         if fresh.ids:
             await self._tell(fresh, emit)
+
+    def _hear(self, ids: list[int] | None, count: int | None) -> None:
+        """Check what an event says of the prompt. Most say again what was checked before, which is only compared."""
+        known_ids, known_count = self._heard
+        heard = known_ids if ids is None else ids, known_count if count is None else count
+        if heard != self._heard:
+            self._echo = _checked_echo(self._prompt, *heard)
+            self._heard = heard
 
     def generation(self) -> Generation:
         """What came of it. Raises: EngineError `engine_broken` if the stream ended before the answer did."""

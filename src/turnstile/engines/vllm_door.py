@@ -13,6 +13,7 @@ import msgspec
 from turnstile.conversation import ReplyDelta
 from turnstile.engines.vllm_shapes import Counts, PlaceholderRange, WeightSpan, broken, decoded, detail_of, refused
 from turnstile.generation import Constraint, Draw, Free, GrammarConstraint, Prompt, SchemaConstraint
+from turnstile.tokens import LOWEST_LOGPROB
 
 T = TypeVar("T")
 
@@ -20,8 +21,6 @@ COLDEST = 0.01
 """A temperature between 0 and this one is raised to it (`SamplingParams.__post_init__`)."""
 _NO_LIMIT = 1 << 20
 _TOKEN_ID = "token_id:"
-_CLAMPED = -9999.0
-"""What minus infinity and NaN are sent as (`_clamp_logprob`)."""
 _SLACK = 1e-3
 
 
@@ -167,11 +166,11 @@ def token_id_of(token: str) -> int:
 
 
 def natural_log(value: float | None) -> float | None:
-    """A log-probability as it came; None if it stands for one that is not finite.
+    """A log-probability as it came; None if it stands for one that is not finite, as -9999 does (`_clamp_logprob`).
 
     Raises: EngineError `engine_broken` if it is above 0: then it is a logit.
     """
-    if value is None or value <= _CLAMPED:
+    if value is None or value <= LOWEST_LOGPROB:
         return None
     if value > _SLACK:
         raise broken(f"a log-probability is {value}")

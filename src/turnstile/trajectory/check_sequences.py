@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from turnstile.tokens import SegmentKind
+from turnstile.tokens import LOWEST_LOGPROB, SegmentKind
 from turnstile.trajectory.packed import all_finite, bounds, float_array, id_array
 from turnstile.trajectory.shapes import SEGMENT_KINDS, Float32Run, Rollout, Sequence, SequenceSegment
 from turnstile.trajectory.violation import Fault
@@ -14,7 +14,6 @@ from turnstile.trajectory.violation import Fault
 _FROM_A_CALL = frozenset({SegmentKind.SAMPLED.value, SegmentKind.REPLAYED.value})
 _SAMPLED = SegmentKind.SAMPLED.value
 _HIGHEST_LOGPROB = 1e-4
-_LOWEST_LOGPROB = -9000.0
 
 
 def check_tiling(sequence: Sequence, at: int) -> Iterator[Fault]:
@@ -113,9 +112,9 @@ def _length(run: Float32Run | None, if_absent: int) -> int:
 def _check_logprobs(sequence: Sequence, at: int) -> Iterator[Fault]:
     run = sequence.logprobs
     low, high = bounds(float_array(run.packed, run.unknown)) or (0.0, 0.0)
-    if low <= _LOWEST_LOGPROB or high > _HIGHEST_LOGPROB or not all_finite(run.packed):
+    if low <= LOWEST_LOGPROB or high > _HIGHEST_LOGPROB or not all_finite(run.packed):
         for index, value in enumerate(run.tolist()):
-            if value is not None and not _LOWEST_LOGPROB < value <= _HIGHEST_LOGPROB:
+            if value is not None and not LOWEST_LOGPROB < value <= _HIGHEST_LOGPROB:
                 yield Fault("E302", f"log-probability {value:.9g} at sampled token {index}", at, index)
     for segment, before_S in sequence.sampled_segments() if run.unknown else ():
         end_S = before_S + segment.end - segment.start
