@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from turnstile.errors import CallerError
+from turnstile.errors import CallerError, StoreError
 from turnstile.tokens import IdRun
 from turnstile.trajectory.files import read, records, write
 from turnstile.trajectory.format import decode_line
-from turnstile.trajectory.parquet import ROW_GROUP_BYTES, approximate_bytes
+from turnstile.trajectory.parquet import ROW_GROUP_BYTES, approximate_bytes, read_parquet
 
 
 @pytest.fixture
@@ -95,3 +95,26 @@ def test_a_parquet_file_of_another_major_version_is_refused_by_name(tmp_path, ro
     pq.write_table(newer.drop_columns(["sequences"]), tmp_path / "b.parquet")
     with pytest.raises(CallerError, match=r"version 2.0 not readable, needs a turnstile that reads format 2"):
         list(read(tmp_path / "b.parquet"))
+
+
+@pytest.mark.parametrize("at", ["a page", "the footer"])
+def test_damaged_bytes_are_told_as_damage_of_the_file(tmp_path, rollout, at):
+    path = tmp_path / "a.parquet"
+    write(path, [rollout])
+    damaged = bytearray(path.read_bytes())
+    start = 4 if at == "a page" else len(damaged) - 400
+    damaged[start : start + 300] = bytes(300)
+    path.write_bytes(bytes(damaged))
+    (found,) = records(path)
+    assert (found.code, found.place) == ("E101", "record 1")
+    with pytest.raises(CallerError, match="cannot be read as Parquet"):
+        list(read(path))
+
+
+def test_a_parquet_file_that_the_disk_refuses_is_no_damage(tmp_path, rollout):
+    path = tmp_path / "a.parquet"
+    write(path, [rollout])
+    reading = read_parquet(path)
+    path.unlink()
+    with pytest.raises(StoreError, match="No such file"):
+        next(reading)

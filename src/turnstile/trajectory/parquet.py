@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from turnstile.errors import CallerError
+from turnstile.errors import CallerError, StoreError
 from turnstile.trajectory.columns import SCHEMA, from_batch, to_batch
 from turnstile.trajectory.finite import refuse_non_finite
 from turnstile.trajectory.format import Fields, check_version, json_text
@@ -89,7 +89,8 @@ def approximate_bytes(rollout: Rollout) -> int:
 def read_parquet(path: Path) -> Iterator[Fields]:
     """The fields of each rollout, one row group in memory at a time.
 
-    Raises: CallerError if the file is no Parquet file, is cut short, or holds something else than rollouts.
+    Raises: CallerError if the file is no Parquet file, is cut short, or holds something else than rollouts; StoreError
+    if the disk refuses.
     """
     try:
         with pq.ParquetFile(path) as file:
@@ -97,7 +98,10 @@ def read_parquet(path: Path) -> Iterator[Fields]:
             for group in range(file.num_row_groups):
                 for batch in file.iter_batches(ROW_GROUP_ROLLOUTS, row_groups=[group], use_threads=False):
                     yield from from_batch(batch)
-    except (pa.ArrowException, ValueError) as error:
+    except (pa.ArrowException, ValueError, OSError) as error:
+        # Arrow says of damaged pages that they are an input error, but only the system has numbers for its own.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise StoreError(f"{path} cannot be read: {error}", "Check the file's permissions and the disk") from error
         raise CallerError(
             f"{path} cannot be read as Parquet: {error}", "Write the file anew; it is damaged or cut short", code="E101"
         ) from error
