@@ -16,6 +16,7 @@ from turnstile.engines.smollm import say_nothing
 from turnstile.errors import CallerError, TurnstileError
 from turnstile.finished import LONGEST_POLL_S, Wanted, finished_groups
 from turnstile.server.local import serving
+from turnstile.trajectory.format import Rollout
 
 
 class Meanwhile:
@@ -158,3 +159,56 @@ def test_a_server_that_stays_away_is_told_after_the_time_limit() -> None:
 def test_a_refusal_is_raised_at_once(wire_up: Callable[..., Any], tools_folder: Path) -> None:
     with wire_up(tools_folder, ["<|im_end|>"], admin_key="secret") as room, pytest.raises(CallerError):
         _given(Client(room.client.url, admin_key="wrong"), Meanwhile())
+
+
+class _Opening:
+    """A server at which rollouts are opened just when one group has been listed and the next has not."""
+
+    def __init__(self, client: Client, opens: Callable[[], object]) -> None:
+        self.client = client
+        self.opens = [opens]
+
+    def get(self, path: str, **query: str) -> bytes:
+        answer = self.client.get(path, **query)
+        if self.opens:
+            self.opens.pop()()
+        return answer
+
+    def trajectory(self, rollout_id: str) -> Rollout:
+        return self.client.trajectory(rollout_id)
+
+
+def test_a_rollout_that_is_opened_between_the_lists_of_two_groups_is_found(client: Client) -> None:
+    def opens() -> None:
+        _finish(client, "a", group_id="g")
+        _finish(client, "b", group_id="h")
+
+    found = finished_groups(_Opening(client, opens), Wanted(("g", "h"), 1, 20.0), Meanwhile())
+    assert [rollout.rollout_id for rollout in found] == ["b", "a"]
+
+
+class _Restarting:
+    """A server that is away at chosen requests, counted from 1."""
+
+    def __init__(self, client: Client, away: set[int]) -> None:
+        self.client = client
+        self.away = away
+        self.asked = 0
+
+    def get(self, path: str, **query: str) -> bytes:
+        self.asked += 1
+        if self.asked in self.away:
+            raise TurnstileError("No answer", "", code="server_unreachable")
+        return self.client.get(path, **query)
+
+    def trajectory(self, rollout_id: str) -> Rollout:
+        return self.client.trajectory(rollout_id)
+
+
+def test_a_restart_after_a_long_step_of_the_trainer_is_waited_out(client: Client) -> None:
+    _finish(client, "a", group_id="g")
+    clock = Meanwhile(lambda: _finish(client, "b", group_id="h"))
+    found = finished_groups(_Restarting(client, {3}), Wanted(("g", "h"), 1, None), clock)
+    assert next(found).rollout_id == "a"
+    clock.slept.append(600.0)
+    assert next(found).rollout_id == "b"

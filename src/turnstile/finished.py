@@ -121,7 +121,8 @@ class _Wait:
 
     def begin_anew(self) -> None:
         """A group was handed on: time limit and polls begin again."""
-        self._news_at_s = self._clock.now_s()
+        # However long the caller took over the group, the server was not asked, so it was not away either.
+        self._news_at_s = self._seen_at_s = self._clock.now_s()
         self._poll_s = FIRST_POLL_S
 
     def sleep(self) -> None:
@@ -201,7 +202,8 @@ class _Wait:
 
     def _list(self, group_id: str | None) -> None:
         query = {"limit": _PAGE} | ({} if group_id is None else {"group_id": group_id})
-        after: int | None = self._after
+        # Groups are listed one by one, so what is known of one says nothing of what another had when it was listed.
+        after: int | None = self._after if group_id is None else 0
         while after is not None:
             page = msgspec.json.decode(self._server.get("/rollouts", **query, after=str(after)), type=_Page)
             for each in page.rollouts:
