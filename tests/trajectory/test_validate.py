@@ -86,3 +86,13 @@ def test_every_code_has_its_place_in_the_reference():
         re.findall(r"^\| ([EW]\d{3}) \|", (root / "docs/reference/validate-codes.md").read_text(), re.MULTILINE)
     )
     assert given == listed
+
+
+def test_a_segment_that_names_no_call_ends_no_check(tmp_path, example):
+    path = tmp_path / "a.jsonl"
+    example["sequences"][0]["segments"][2]["call"] = 9
+    path.write_text(json.dumps(example))
+    assert [(line.code, line.message) for line in validate_file(path)] == [
+        ("E105", "index segments.call=9 out of range"),
+        ("W802", "no learning signal in group g-17: one rollout"),
+    ]

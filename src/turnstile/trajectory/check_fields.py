@@ -80,6 +80,12 @@ def _ends_early(start: datetime, end: datetime | None) -> bool:
 
 def check_indices(rollout: Rollout) -> Iterator[Fault]:
     """E105: every index leads somewhere. The checks behind this one rely on it."""
+    yield from check_followed_indices(rollout)
+    yield from _out_of_range("calls[{}].sequence", [call.sequence for call in rollout.calls], len(rollout.sequences))
+
+
+def check_followed_indices(rollout: Rollout) -> Iterator[Fault]:
+    """E105 for all but the sequences that calls name: who took some out of a rollout still has whole rows."""
     calls, tools = len(rollout.calls), len(rollout.tools)
     yield from _out_of_range("heads[{}].tools", [head.tools for head in rollout.heads], tools)
     for at, call in enumerate(rollout.calls):
@@ -87,7 +93,6 @@ def check_indices(rollout: Rollout) -> Iterator[Fault]:
             yield Fault("E105", f"index calls[{at}].parent={call.parent} out of range")
     yield from _out_of_range("calls[{}].head", [call.head for call in rollout.calls], len(rollout.heads))
     yield from _out_of_range("calls[{}].sampling", [call.sampling for call in rollout.calls], len(rollout.samplings))
-    yield from _out_of_range("calls[{}].sequence", [call.sequence for call in rollout.calls], len(rollout.sequences))
     for at, sequence in enumerate(rollout.sequences):
         yield from _out_of_range("head", [sequence.head], len(rollout.heads), at)
         yield from _out_of_range("leaf_call", [sequence.leaf_call], calls, at)

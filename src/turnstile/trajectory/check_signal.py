@@ -34,12 +34,12 @@ def check_signal(rollout: Rollout) -> Iterator[Fault]:
 
 
 def trained_calls(rollout: Rollout) -> Iterator[tuple[int, CallInfo]]:
-    """Calls with trainable tokens, by index."""
+    """Calls with trainable tokens, by index; one that leads nowhere (E105) is none."""
     trained = {
         segment.call
         for sequence in rollout.sequences
         for segment, _ in sequence.sampled_segments()
-        if segment.trainable and segment.call is not None
+        if segment.trainable and segment.call is not None and 0 <= segment.call < len(rollout.calls)
     }
     for number in sorted(trained):
         yield number, rollout.calls[number]

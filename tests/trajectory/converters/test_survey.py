@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import copy
+import math
+import re
+import struct
 from typing import Any
 
+import msgspec
 import pytest
 
+from turnstile.errors import CallerError
+from turnstile.tokens import LogprobRun
 from turnstile.trajectory.converters import converter_named
+from turnstile.trajectory.converters.conversion import convert
 from turnstile.trajectory.converters.options import Options
 from turnstile.trajectory.converters.survey import survey
 from turnstile.trajectory.shapes import Rollout
@@ -79,3 +86,43 @@ def test_temperatures_of_another_model_do_not_matter(group: list[dict[str, Any]]
     group[1]["heads"][0]["model"] = "other"
     group[1]["samplings"][0]["temperature"] = 0.5
     assert code_of("areal", model="demo-model") == ""
+
+
+def test_a_rollout_that_is_there_twice_is_refused_instead_of_trained_twice(
+    group: list[dict[str, Any]], code_of
+) -> None:
+    group.append(copy.deepcopy(group[0]))
+    assert code_of("trl_async") == "E104"
+
+
+@pytest.mark.parametrize(
+    ("where", "index"),
+    [
+        (("sequences", 0, "head"), 9),
+        (("sequences", 0, "head"), -1),
+        (("sequences", 0, "segments", 2, "call"), 9),
+        (("sequences", 0, "messages", 0), 99),
+        (("calls", 0, "sampling"), 9),
+    ],
+)
+def test_a_rollout_that_points_at_what_it_does_not_hold_is_refused(
+    group: list[dict[str, Any]], code_of, where: tuple[str | int, ...], index: int
+) -> None:
+    at: Any = group[0]
+    for step in where[:-1]:
+        at = at[step]
+    at[where[-1]] = index
+    assert code_of("trl_async") == "E105"
+
+
+def test_a_number_that_is_not_finite_reaches_no_trainer(rollouts: list[Rollout]) -> None:
+    scored = msgspec.structs.replace(rollouts[1], reward=math.nan)
+    with pytest.raises(CallerError, match="reward of rollout ro-0002 is not finite"):
+        list(convert([rollouts[0], scored], "tinker"))
+    first, *others = rollouts[0].sequences
+    drawn = msgspec.structs.replace(
+        first, logprobs=LogprobRun(struct.pack("<f", -math.inf) + first.logprobs.packed[4:])
+    )
+    recorded = msgspec.structs.replace(rollouts[0], sequences=(drawn, *others))
+    with pytest.raises(CallerError, match=re.escape("sequences[0].logprobs of rollout ro-0001 is not finite")):
+        list(convert([recorded, rollouts[1]], "slime"))

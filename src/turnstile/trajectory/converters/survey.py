@@ -11,10 +11,12 @@ from collections.abc import Iterable
 import msgspec
 
 from turnstile.errors import CallerError
+from turnstile.trajectory.check_fields import check_followed_indices
 from turnstile.trajectory.converters.base import Facts, Keeps, Reward
 from turnstile.trajectory.converters.groups import Key, group_advantages, without_group
 from turnstile.trajectory.converters.options import Advantage, Options
 from turnstile.trajectory.converters.refusals import is_dropped, refuse_models, refuse_temperatures
+from turnstile.trajectory.finite import refuse_non_finite
 from turnstile.trajectory.shapes import Rollout, Sequence
 
 
@@ -55,11 +57,13 @@ def is_trained(sequence: Sequence) -> bool:
 def survey(rollouts: Iterable[Rollout], facts: Facts, options: Options) -> Survey:
     """Look at all rollouts once.
 
-    Raises: CallerError for what makes the whole of them no input for a trainer: several models or temperatures, a
-    group of another size, a reward without a group to be compared with.
+    Raises: CallerError for what makes the whole of them no input for a trainer: a rollout that is there twice or is
+    damaged, several models or temperatures, a group of another size, a reward without a group to be compared with.
     """
     seen: dict[str, _Seen] = {}
+    keys: set[Key] = set()
     for rollout in rollouts:
+        _refuse_damaged(rollout, keys)
         earlier = seen.get(rollout.rollout_id)
         if earlier is None or earlier.attempt <= rollout.attempt:
             seen[rollout.rollout_id] = _see(rollout, options)
@@ -75,6 +79,25 @@ def survey(rollouts: Iterable[Rollout], facts: Facts, options: Options) -> Surve
         advantages=_advantages(seen, facts, options),
         group_sizes=sizes,
     )
+
+
+def _refuse_damaged(rollout: Rollout, keys: set[Key]) -> None:
+    """Raises: CallerError with the code that `turnstile validate` has for it: E104, E105 or E106."""
+    refuse_non_finite(rollout)
+    key = (rollout.rollout_id, rollout.attempt)
+    for fault in check_followed_indices(rollout):
+        raise CallerError(
+            f"Rollout {rollout.rollout_id} is damaged: {fault.message}",
+            "Look at the file with `turnstile validate`",
+            code=fault.code,
+        )
+    if key in keys:
+        raise CallerError(
+            f"Rollout {rollout.rollout_id} (attempt {rollout.attempt}) is there twice and would be trained twice",
+            "Give each rollout once; a folder may hold one export in two forms",
+            code="E104",
+        )
+    keys.add(key)
 
 
 def _see(rollout: Rollout, options: Options) -> _Seen:
