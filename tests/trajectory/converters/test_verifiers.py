@@ -59,3 +59,11 @@ def test_a_rollout_that_failed_is_not_ok(group, samples_of) -> None:
     first, second = samples_of("verifiers")
     assert (first["ok"], first["stop_condition"]) == (False, "error")
     assert (second["ok"], second["stop_condition"]) == (True, "agent_exit")
+
+
+def test_tokens_before_an_answer_stand_once_though_a_message_was_said_twice(group, samples_of) -> None:
+    for sequence in group[0]["sequences"]:
+        sequence["messages"].insert(0, sequence["messages"][0])
+    nodes = samples_of("verifiers", [group[0]])[0]["nodes"]
+    assert [node["message"]["content"] for node in nodes[:3]] == ["2+2?", "2+2?", None]
+    assert [node["token_ids"] for node in nodes[:3]] == [[], [1, 10, 11, 2, 3], [1, 20, 30, 31, 40, 2]]

@@ -99,8 +99,8 @@ class _Graph:
         """Where one message's tokens end and the next one's begin is not known: the last one has them all."""
         nothing_said: JsonObject = {"role": "user", "content": ""}
         messages = turn.context or (nothing_said,) * (turn.opening > turn.start)
-        for message in messages:
-            start = turn.start if message is messages[-1] else turn.opening
+        for left, message in zip(reversed(range(len(messages))), messages, strict=True):
+            start = turn.opening if left else turn.start
             parent = self._step(parent, -1, message, _tokens(dense, start, turn.opening))
         return parent
 
