@@ -62,6 +62,11 @@ def test_a_prompt_that_is_too_long_is_the_callers(words):
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")
 
 
+def test_a_route_that_is_not_there_says_how_what_answers_is_found_out():
+    with pytest.raises(EngineError, match=r"status 404: Not Found\. Give the address of an SGLang server, or leave"):
+        read(WireAnswer(404, b'{"detail":"Not Found"}'), Models)
+
+
 def test_a_redirect_is_no_answer():
     with pytest.raises(EngineError, match="status 302 for a request that answers 200"):
         read(WireAnswer(302, b""), Models)

@@ -21,7 +21,7 @@ from turnstile.history.forest import Forest
 from turnstile.journal import CallStarted, RolloutOpened, ShownImage
 from turnstile.protocols.media import MAX_IMAGE_BYTES, image_from_url
 from turnstile.reasons import RootReason
-from turnstile.server.remote_images import RemoteImages, is_public
+from turnstile.server.remote_images import RemoteImages, is_public, listed_hosts
 from turnstile.store import Blobs
 from turnstile.tokens import IdRun
 
@@ -31,6 +31,19 @@ NOW = datetime(2026, 12, 1, tzinfo=UTC)
 def call_with(*media: Media) -> Call:
     message = Message(Role.USER, (Text("look"), *(each.image for each in media)))
     return Call("openai.chat", "m", (message,), media=tuple({each.sha256: each for each in media}.values()))
+
+
+def test_listed_hosts_are_names_with_or_without_a_port_in_any_case() -> None:
+    names = ("Images.Example.org", " 10.1.2.3:8080 ", "[::1]:80", "fd00::2", "localhost")
+    assert listed_hosts(names) == {"images.example.org", "10.1.2.3:8080", "::1:80", "fd00::2", "localhost"}
+
+
+@pytest.mark.parametrize("name", ["https://images.example.org", "a.org/b", "*.a.org", "u@a.org", "a.org:", ""])
+def test_a_listed_host_that_no_address_can_match_is_refused_at_start(name: str) -> None:
+    with pytest.raises(CallerError) as caught:
+        listed_hosts(("a.org", name))
+    assert (caught.value.code, caught.value.param) == ("invalid_value", "media_allow")
+    assert f"`{name}`, which is no host. Give `HOST` or `HOST:PORT`" in str(caught.value)
 
 
 class Host:

@@ -6,7 +6,7 @@ answer ends: `srt/managers/schedule_batch.py` (`FINISH_*`); errors: `srt/entrypo
 
 from __future__ import annotations
 
-from http.client import BAD_REQUEST
+from http.client import BAD_REQUEST, FORBIDDEN, NOT_FOUND, UNAUTHORIZED
 from typing import TypeVar
 
 import msgspec
@@ -28,6 +28,11 @@ _OVERFLOWS = (
 )
 """What its checks of lengths say: tokenizer_manager.py `_validate_one_request`, managers/utils.py
 `validate_input_length`, scheduler.py `init_req_max_new_tokens` and `handle_generate_request`."""
+_REMEDIES = {
+    UNAUTHORIZED: "Check the engine's API key",
+    FORBIDDEN: "Check the engine's API key",
+    NOT_FOUND: "Give the address of an SGLang server, or leave --engine-kind out: what answers there is then found out",
+}
 _SHOWN_BYTES = 200
 
 
@@ -170,7 +175,7 @@ def refusal(status: int, message: str) -> CallerError | EngineError:
         )
     return EngineError(
         f"SGLang refused the request with status {status}: {message or 'no message'}",
-        "Check the engine's API key" if status in (401, 403) else "Look into the engine's own log",
+        _REMEDIES.get(status, "Look into the engine's own log"),
         code="engine_refused",
         status=status,
     )

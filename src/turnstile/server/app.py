@@ -36,7 +36,7 @@ from turnstile.server.keys import Keys, agent_headers, named_rollout, presented_
 from turnstile.server.metrics import Metrics
 from turnstile.server.operators import Archive, Operators
 from turnstile.server.policy import Policy
-from turnstile.server.remote_images import RemoteImages
+from turnstile.server.remote_images import RemoteImages, listed_hosts
 from turnstile.templates.accelerators import Accelerated
 from turnstile.templates.advice import summary
 
@@ -277,8 +277,7 @@ def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy
 
 
 def _remote(settings: Settings) -> RemoteImages:
-    hosts = frozenset(host.strip().lower() for host in settings.media_allow)
-    return RemoteImages(hosts, max_bytes=settings.max_body_bytes, most=settings.max_images)
+    return RemoteImages(listed_hosts(settings.media_allow), max_bytes=settings.max_body_bytes, most=settings.max_images)
 
 
 @contextlib.asynccontextmanager

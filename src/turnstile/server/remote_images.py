@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import socket
 
 import aiohttp
@@ -27,6 +28,25 @@ _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _MOST_REDIRECTS = 3
 _AT_ONCE = 4
 _CHUNK_BYTES = 64 * 1024
+_HOST = re.compile(r"(?:[\w.-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?|[0-9a-f:.]+")
+
+
+def listed_hosts(names: tuple[str, ...]) -> frozenset[str]:
+    """The hosts of a setting, in lower case and without brackets.
+
+    Raises: CallerError `invalid_value` for one that no address can match: with a scheme, a path, a pattern or a user.
+    """
+    hosts = frozenset(name.strip().lower() for name in names)
+    for host in sorted(hosts):
+        if not _HOST.fullmatch(host):
+            raise CallerError(
+                f"`media_allow` names `{host[:80]}`, which is no host",
+                "Give `HOST` or `HOST:PORT`, each by its full name: no scheme, no path, no pattern",
+                code="invalid_value",
+                param="media_allow",
+            )
+    # A parsed address has its host without the brackets that an IPv6 one is written in.
+    return frozenset(host.translate({ord("["): None, ord("]"): None}) for host in hosts)
 
 
 class RemoteImages(msgspec.Struct, frozen=True):
