@@ -24,7 +24,8 @@ EngineOption: TypeAlias = Annotated[
 StoreOption: TypeAlias = Annotated[Path, typer.Option(help="Directory of the journal; made if it is not there.")]
 ModelOption: TypeAlias = Annotated[str, typer.Option(help="Name that agents ask for; default: the engine's own.")]
 TokenizerOption: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Folder with the model's tokenizer.json and chat template.")
+    Path | None,
+    typer.Option(help="Folder with the model's tokenizer.json and chat template; needed for an engine at a URL."),
 ]
 TemplateOption: TypeAlias = Annotated[
     Path | None, typer.Option(help="Chat template file to use instead of the model's own.", exists=True)
@@ -32,7 +33,8 @@ TemplateOption: TypeAlias = Annotated[
 AnswerFormatOption: TypeAlias = Annotated[
     str,
     typer.Option(
-        help="How tool calls are written: hermes, qwen3_coder, llama3_json, none; default: the template says it."
+        help="How tool calls are written: hermes, qwen3_coder, llama3_json, none, or engine (its own parser is asked); "
+        "default: the template says it."
     ),
 ]
 EngineKindOption: TypeAlias = Annotated[EngineKind, typer.Option(help="Adapter for the engine.")]

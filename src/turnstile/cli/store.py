@@ -24,7 +24,9 @@ store = typer.Typer(
 )
 
 _Directory = Annotated[Path, typer.Argument(help="Directory that `turnstile serve --store` was given.")]
-_Directories = Annotated[Path, typer.Argument(help="The same, or a folder of such directories.")]
+_Directories = Annotated[
+    Path, typer.Argument(help="Directory that `turnstile serve --store` was given, or a folder of such.")
+]
 
 
 @store.command()

@@ -49,7 +49,8 @@ def refuse_rollout(rollout: Rollout, facts: Facts) -> None:
     if rollout.status == "running" and facts.keeps is Keeps.TRAINED:
         raise CallerError(
             f"Rollout {rollout.rollout_id} is still running; {facts.trainer} would train what there is of it",
-            "Finish it, or leave such rollouts out with `--drop rollout_running`",
+            f"End it with POST /rollouts/{rollout.rollout_id}/finish, "
+            "or leave such rollouts out with `--drop rollout_running`",
             code="rollout_running",
         )
     if rollout.reward is None and facts.reward is not Reward.MAY_BE_UNKNOWN:
