@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from turnstile.engines import LlamaServer
-from turnstile.engines.base import Capabilities, Engine
+from turnstile.engines.base import WINDOW, Capabilities, Engine, Present
 from turnstile.engines.pool import EnginePool, Member, Pace, differences, seat_of
 from turnstile.errors import EngineError, StoreError
 from turnstile.generation import Delta, Draw, Prompt, Root
@@ -272,8 +272,8 @@ async def test_as_one_engine_the_pool_samples_where_the_affinity_says(fleet: Fle
     assert fleet.tokenizer.decode(generation.ids_S).startswith(f"I am {pool.seat('r', '').name}.")
 
 
-async def test_together_they_have_the_capacity_of_all_and_the_window_of_the_shortest() -> None:
-    long = msgspec.structs.replace(CAPABILITIES, context_length=200, concurrency=3)
+def together(*all_of_them: Capabilities) -> Capabilities:
+    """What a pool says of engines that can this."""
 
     def member(name: str, can: Capabilities) -> Member:
         class Alone:
@@ -281,8 +281,12 @@ async def test_together_they_have_the_capacity_of_all_and_the_window_of_the_shor
 
         return Member(name, Alone())  # type: ignore[arg-type]
 
-    both = EnginePool([member("a", CAPABILITIES), member("b", long)]).capabilities
-    assert both == msgspec.structs.replace(CAPABILITIES, context_length=100, concurrency=5)
+    return EnginePool([member(str(number), can) for number, can in enumerate(all_of_them)]).capabilities
+
+
+def test_together_they_have_the_capacity_of_all_and_the_window_of_the_shortest() -> None:
+    long = msgspec.structs.replace(CAPABILITIES, context_length=200, concurrency=3)
+    assert together(CAPABILITIES, long) == msgspec.structs.replace(CAPABILITIES, context_length=100, concurrency=5)
 
 
 def test_an_engine_that_never_answered_has_no_part_in_what_all_can_do_and_a_pool_needs_one_that_did() -> None:
@@ -301,6 +305,19 @@ def test_each_difference_between_two_engines_is_named() -> None:
         'version: "b2", not "b1"',
         f'chat_template: "{"x" * 79}... (102 characters), not ""',
     )
+
+
+def test_engines_may_show_windows_that_differ_and_the_pool_shows_none_of_them() -> None:
+    echo = Present("prompt ids echoed", "compared in each answer")
+    short, long = (
+        msgspec.structs.replace(
+            CAPABILITIES, context_length=length, present=(echo, Present(WINDOW, f"{length} tokens"))
+        )
+        for length in (100, 200)
+    )
+    assert differences(long, short) == ()
+    assert together(long, short) == msgspec.structs.replace(CAPABILITIES, present=(echo,), concurrency=4)
+    assert together(short, short).present == short.present
 
 
 async def test_an_engine_that_stands_alone_has_no_name(fleet: Fleet) -> None:

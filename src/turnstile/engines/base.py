@@ -12,6 +12,8 @@ from turnstile.tokens import IdRun
 
 ENFORCED = "JSON schemas and grammars"
 """What `Present` and `Missing` call the holding of an answer to a schema or grammar."""
+WINDOW = "context length"
+"""What `Present` calls the length of the window, which is the one thing of all that may differ in a pool."""
 
 
 class Missing(msgspec.Struct, frozen=True):

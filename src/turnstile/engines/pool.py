@@ -16,7 +16,7 @@ from typing import TypeAlias, final
 
 import msgspec
 
-from turnstile.engines.base import Capabilities, Engine
+from turnstile.engines.base import WINDOW, Capabilities, Engine
 from turnstile.errors import EngineError, TurnstileError
 from turnstile.generation import Draw, Emit, Generation, Prompt
 
@@ -334,11 +334,16 @@ def _together(all_of_them: Sequence[Capabilities]) -> Capabilities:
         raise ValueError("no engine of the pool has said what it can do")
     windows = [each.context_length for each in all_of_them]
     known = [window for window in windows if window is not None]
+    first = all_of_them[0]
     return msgspec.structs.replace(
-        all_of_them[0],
+        first if len(set(windows)) == 1 else _without_window(first),
         context_length=min(known) if len(known) == len(windows) else None,
         concurrency=_total(each.concurrency for each in all_of_them),
     )
+
+
+def _without_window(told: Capabilities) -> Capabilities:
+    return msgspec.structs.replace(told, present=tuple(each for each in told.present if each.what != WINDOW))
 
 
 def _total(numbers: Iterator[int | None]) -> int | None:
@@ -355,6 +360,7 @@ _OWN = frozenset({"context_length", "concurrency"})
 
 def differences(first: Capabilities, other: Capabilities) -> tuple[str, ...]:
     """What another engine does not serve as the first one does, each as `field: this, not that`; none: it is alike."""
+    first, other = _without_window(first), _without_window(other)
     return tuple(
         f"{name}: {_shown(getattr(other, name))}, not {_shown(getattr(first, name))}"
         for name in Capabilities.__struct_fields__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from turnstile.engines.base import ENFORCED, Capabilities, Missing, Present
+from turnstile.engines.base import ENFORCED, WINDOW, Capabilities, Missing, Present
 from turnstile.engines.vllm_probe import Found, Opened
 from turnstile.generation import Draw, LogprobsMode
 
@@ -70,7 +70,7 @@ def _present(found: Found) -> Iterator[Present]:
     if found.images:
         yield Present("images", "as they came, one placeholder each")
     if found.entry.max_model_len is not None:
-        yield Present("context length", f"{found.entry.max_model_len} tokens")
+        yield Present(WINDOW, f"{found.entry.max_model_len} tokens")
 
 
 _MEANINGS = {
