@@ -9,6 +9,8 @@ from turnstile.trajectory.check_calls import Completion
 from turnstile.trajectory.shapes import CALL_KINDS, Rollout
 from turnstile.trajectory.violation import Fault
 
+_SHARE_ROUNDING = 1e-4
+
 
 def check_ownership(rollout: Rollout, completions: Mapping[int, list[Completion]]) -> Iterator[Fault]:
     """Who trains what. `completions` has the completions of each sequence that tiles."""
@@ -51,14 +53,19 @@ def _check_whole(rollout: Rollout, number: int, sequences: list[int]) -> Iterato
 
 
 def _is_split(rollout: Rollout, number: int) -> bool:
-    """Whether a call is shared out over sequences, each of which gives it less than its whole weight."""
-    weights = [
-        segment.weight
+    """Whether a call is shared out over sequences, so that together they give it the weight of one."""
+    shares = [
+        max(weights)
         for sequence in rollout.sequences
-        for segment, _ in sequence.sampled_segments()
-        if segment.call == number and segment.trainable
+        if (
+            weights := [
+                segment.weight
+                for segment, _ in sequence.sampled_segments()
+                if segment.call == number and segment.trainable
+            ]
+        )
     ]
-    return all(weight < 1 for weight in weights)
+    return max(shares) < 1 and abs(sum(shares) - 1) <= _SHARE_ROUNDING
 
 
 def _check_owned(rollout: Rollout, completions: Mapping[int, list[Completion]]) -> Iterator[Fault]:
