@@ -23,7 +23,11 @@ from turnstile.trajectory.side_files import SideBytesLost, SideWriter
 
 def export(
     source: Annotated[
-        Path, typer.Argument(metavar="STORE", help="A store, or a trajectory file or folder of such files to convert.")
+        Path,
+        typer.Argument(
+            metavar="STORE",
+            help="A store or a folder of stores; or a trajectory file, or a folder of such files, to convert.",
+        ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write: .jsonl, .jsonl.zst or .parquet.")],
     rollout: Annotated[list[str] | None, typer.Option(help="Only this rollout; may be given again.")] = None,
