@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from typing import Self
 
 import msgspec
 import pytest
@@ -120,3 +121,17 @@ def test_what_is_nested_deeper_than_any_stack_is_refused_in_a_sentence(example):
         encode_line(rollout)
     with pytest.raises(CallerError, match="cannot be written as JSON"):
         encode_line(msgspec.structs.replace(rollout, extra={"a": 2**70}))
+
+
+class _Interrupted(datetime):
+    """A time at which somebody presses Ctrl-C."""
+
+    def astimezone(self, tz: object = None) -> Self:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_while_a_rollout_is_written_is_no_fault_of_the_rollout(example):
+    rollout = decode_line(json.dumps(example).encode())
+    when = msgspec.structs.replace(rollout.calls[0], started_at=_Interrupted(2026, 12, 1, tzinfo=UTC))
+    with pytest.raises(KeyboardInterrupt):
+        encode_line(msgspec.structs.replace(rollout, calls=(when, *rollout.calls[1:])))

@@ -154,6 +154,9 @@ def _json(value: object) -> bytes:
     try:
         return orjson.dumps(value, default=_plain, option=orjson.OPT_PASSTHROUGH_DATETIME)
     except orjson.JSONEncodeError as error:
+        # It takes whatever is raised meanwhile for its own, an interrupt too.
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise error.__cause__ from None
         raise CallerError(
             f"A value in the rollout cannot be written as JSON: {error}",
             "Look at what was put into its metadata or `extra`; numbers have 64 bits, and nesting has an end",
