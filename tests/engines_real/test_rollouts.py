@@ -79,7 +79,7 @@ def test_tokens_reach_the_client_while_the_rest_is_still_sampled(
         agent.user("sing")
         said = agent.turn(tools=False, limit=400)
     assert said.text.count("la") > 300
-    assert len(said.arrivals_s) >= 8
     # The engine needs seconds for this on the fastest machine; what was held back would come in a moment.
     assert said.arrivals_s[-1] - said.arrivals_s[0] > 0.3
-    assert said.arrivals_s[len(said.arrivals_s) // 2] < said.arrivals_s[-1] - 0.1
+    # Not half of the pieces: a client that the machine leaves waiting finds many at once.
+    assert sum(each < said.arrivals_s[-1] - 0.1 for each in said.arrivals_s) >= 8
