@@ -145,3 +145,12 @@ async def test_a_torn_file_is_an_error_that_names_it(tmp_path, journal, make):
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     with pytest.raises(StoreError, match=f"Cannot .* in `{file}`: it is damaged"), Reader.open(tmp_path) as reader:
         list(reader.records("r"))
+
+
+async def test_every_attempt_is_listed_once_however_many_pages_they_are(tmp_path, make):
+    journal = Journal.open(tmp_path)
+    await journal.append_all([make.opened(f"r{number}", group_id=f"g{number % 2}") for number in range(2001)])
+    journal.close()
+    with Reader.open(tmp_path) as reader:
+        assert [each.rollout_id for each in reader.every_rollout()] == [f"r{number}" for number in range(2001)]
+        assert [each.rollout_id for each in reader.every_rollout("g1")] == [f"r{n}" for n in range(1, 2001, 2)]

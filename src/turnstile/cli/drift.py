@@ -145,7 +145,7 @@ def _of_store(store: Path) -> Iterator[Drift]:
         for folder in store_folders(store):
             with Reader.open(folder) as reader:
                 shelf = ModelShelf(reader, Blobs(folder))
-                for summary in bar.track(_all(reader), description=f"comparing {folder.name}"):
+                for summary in bar.track(list(reader.every_rollout()), description=f"comparing {folder.name}"):
                     yield _of_rollout(reader, shelf, summary)
 
 
@@ -162,13 +162,6 @@ def _of_rollout(reader: Reader, shelf: ModelShelf, summary: RolloutSummary) -> D
             calls=summary.turns,
             problem=str(damaged),
         )
-
-
-def _all(reader: Reader) -> list[RolloutSummary]:
-    found: list[RolloutSummary] = []
-    while page := reader.rollouts(after=found[-1].number if found else 0, limit=1000):
-        found += page
-    return found
 
 
 def _of_file(file: Path, tokenizer: Path | None) -> Iterator[Drift]:

@@ -177,7 +177,7 @@ def _chosen(stores: list[_OpenStore], selection: Selection) -> _Chosen:
     found = [
         (store, summary)
         for store in stores
-        for summary in _all(store.reader, group)
+        for summary in store.reader.every_rollout(group)
         if not names or summary.rollout_id in names
     ]
     missing = sorted(set(names) - {summary.rollout_id for _, summary in found})
@@ -194,10 +194,3 @@ def _chosen(stores: list[_OpenStore], selection: Selection) -> _Chosen:
             code="rollout_not_found",
         )
     return found
-
-
-def _all(reader: Reader, group: str | None) -> Iterator[RolloutSummary]:
-    after = 0
-    while page := reader.rollouts(group_id=group, after=after, limit=1000):
-        yield from page
-        after = page[-1].number

@@ -25,7 +25,6 @@ from turnstile.engines.llamacpp_slots import SlotPool
 from turnstile.engines.logprob_fill import Letter
 from turnstile.engines.prompt_json import PromptJson
 from turnstile.engines.wire import Wire, WireAnswer
-from turnstile.errors import TurnstileError
 from turnstile.generation import Draw, Emit, Free, Generation, Prompt
 from turnstile.tokens import IdRun, Vocabulary
 
@@ -98,11 +97,7 @@ class LlamaServer:
 
     async def health(self) -> str:
         """Empty if it is ready, else what is wrong, as a sentence."""
-        try:
-            answer = await self.wire.get("/health")
-        except TurnstileError as problem:
-            return str(problem)
-        return "" if answer.status == 200 else f"llama.cpp is not ready: status {answer.status}."
+        return await self.wire.health("llama.cpp")
 
     async def close(self) -> None:
         """Close all connections."""

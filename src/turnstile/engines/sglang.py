@@ -147,11 +147,7 @@ class SglangServer:
 
     async def health(self) -> str:
         """Empty if it is ready, else what is wrong, as a sentence. An idle server samples a token to answer."""
-        try:
-            answer = await self.wire.get("/health")
-        except TurnstileError as problem:
-            return str(problem)
-        return "" if answer.status == 200 else f"SGLang is not ready: status {answer.status}."
+        return await self.wire.health("SGLang")
 
     async def close(self) -> None:
         """Close all connections."""

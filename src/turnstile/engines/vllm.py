@@ -29,7 +29,7 @@ from turnstile.engines.vllm_report import capabilities
 from turnstile.engines.vllm_run import Ground, Run
 from turnstile.engines.vllm_shapes import OWNER, Models, Tokenized, WeightInfo, broken, is_closed, read, refusal
 from turnstile.engines.wire import Wire
-from turnstile.errors import EngineError, TurnstileError
+from turnstile.errors import EngineError
 from turnstile.generation import Draw, Emit, Generation, Prompt
 from turnstile.tokens import IdRun, Vocabulary
 
@@ -138,11 +138,7 @@ class VllmServer:
 
     async def health(self) -> str:
         """Empty if it is ready, else what is wrong, as a sentence."""
-        try:
-            answer = await self.wire.get("/health")
-        except TurnstileError as problem:
-            return str(problem)
-        return "" if answer.status == 200 else f"vLLM is not ready: status {answer.status}."
+        return await self.wire.health("vLLM")
 
     async def close(self) -> None:
         """Close all connections."""

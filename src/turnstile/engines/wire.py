@@ -107,6 +107,14 @@ class Wire:
         """Send JSON and take the answer. Raises: EngineError `engine_unreachable` if no whole answer came."""
         return await self._ask("POST", path, body)
 
+    async def health(self, engine: str) -> str:
+        """Empty if `/health` answers 200, else what is wrong with the engine of that name, as a sentence."""
+        try:
+            answer = await self.get("/health")
+        except EngineError as problem:
+            return str(problem)
+        return "" if answer.status == 200 else f"{engine} is not ready: status {answer.status}."
+
     @contextlib.asynccontextmanager
     async def stream(self, path: str, body: bytes) -> AsyncGenerator[WireStream]:
         """Send JSON and read the answer while it comes. Leaving the block before its end closes the connection.

@@ -17,8 +17,6 @@ from turnstile.store import Blobs, Reader, RolloutSummary
 from turnstile.store.blobs import blob_files
 from turnstile.trajectory.assemble import assemble
 
-_PAGE = 1000
-
 
 class Weight(enum.StrEnum):
     """How much a finding matters."""
@@ -66,7 +64,7 @@ class StoreCheck:
             for problem in self._reader.damage():
                 yield Finding(Weight.ERROR, "journal_damaged", "journal", problem)
             self.named.update(value for key, value in self._reader.metas().items() if key.startswith(MODEL_FILES))
-            for summary in _all(self._reader):
+            for summary in self._reader.every_rollout():
                 yield from self._attempt(summary)
                 self.attempts += 1
         except StoreError as problem:
@@ -119,17 +117,10 @@ def wanted_blobs(reader: Reader) -> frozenset[str]:
     Raises: StoreError if a record cannot be read: what it names would be taken for unwanted.
     """
     named = {value for key, value in reader.metas().items() if key.startswith(MODEL_FILES)}
-    for summary in _all(reader):
+    for summary in reader.every_rollout():
         for record in reader.records(summary.rollout_id, summary.attempt):
             named.update(_images(record))
     return frozenset(named)
-
-
-def _all(reader: Reader) -> Iterator[RolloutSummary]:
-    after = 0
-    while page := reader.rollouts(after=after, limit=_PAGE):
-        yield from page
-        after = page[-1].number
 
 
 def _images(record: Record) -> Iterator[str]:

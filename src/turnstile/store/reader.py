@@ -20,6 +20,8 @@ from turnstile.store.tables import checksum
 
 _PAGE = 64
 """Records read at a time, so that a long rollout is never whole in memory."""
+_SUMMARIES = 1000
+"""Attempts that are listed at a time."""
 
 _SUMMARY = """SELECT number, rollout_id, attempt, status, opened_at, finished_at, group_id, task_id, sample_index,
     parent_rollout_id, agent_name, calls, turns, failed_calls, forks, sampled_tokens, reward FROM rollouts"""
@@ -127,6 +129,16 @@ class Reader:
         clauses = " AND ".join(clause for clause, _ in named)
         values = (*(value for _, value in named), limit)
         return self._summaries(f"{_SUMMARY} WHERE {clauses} ORDER BY number LIMIT ?", values)
+
+    def every_rollout(self, group_id: str | None = None) -> Iterator[RolloutSummary]:
+        """All attempts in the order in which they were opened, of one group if it is named, a page in memory at a time.
+
+        Raises: StoreError.
+        """
+        after = 0
+        while page := self.rollouts(group_id=group_id, after=after, limit=_SUMMARIES):
+            yield from page
+            after = page[-1].number
 
     def rollout(self, rollout_id: str) -> RolloutSummary | None:
         """The latest attempt of a rollout; None if it was never opened. Raises: StoreError."""
