@@ -9,6 +9,8 @@ from turnstile.errors import CallerError
 from turnstile.server.keys import (
     Keys,
     agent_headers,
+    check_keys,
+    keys_in,
     mint_agent_key,
     named_rollout,
     presented_key,
@@ -72,6 +74,64 @@ def test_without_an_operators_key_nothing_is_asked_for() -> None:
     keys = Keys("")
     assert keys.required is False
     keys.check_operator({})
+    keys.check_reader({})
+
+
+def test_a_readers_key_opens_what_changes_nothing_and_no_more() -> None:
+    keys = Keys("right", "look")
+    keys.check_reader({"authorization": "Bearer look"})
+    keys.check_reader({"authorization": "Bearer right"})
+    for check, sent in ((keys.check_operator, "look"), (keys.check_reader, "wrong"), (keys.check_reader, "")):
+        with pytest.raises(CallerError) as refused:
+            check({"authorization": f"Bearer {sent}"})
+        assert (refused.value.status, refused.value.code) == (401, "unauthorized")
+
+
+def test_several_keys_open_at_once_so_that_one_can_take_anothers_place() -> None:
+    assert keys_in(" new, old ,") == ("new", "old")
+    keys = Keys("new,old", "look,see")
+    for key in ("new", "old"):
+        keys.check_operator({"authorization": f"Bearer {key}"})
+    for key in ("new", "old", "look", "see"):
+        keys.check_reader({"authorization": f"Bearer {key}"})
+    for key in ("new,old", "", ",", "ne"):
+        with pytest.raises(CallerError):
+            keys.check_operator({"authorization": f"Bearer {key}"})
+
+
+def test_no_key_is_held_but_by_its_hash() -> None:
+    held = repr(vars(Keys("planted-admin", "planted-reader")))
+    assert "planted" not in held
+
+
+@pytest.mark.parametrize(
+    ("admin", "read", "param", "said"),
+    [
+        (" , ", "", "admin_key", "no key that a header can carry"),
+        ("a b", "", "admin_key", "no key that a header can carry"),
+        ("schlüssel", "", "admin_key", "no key that a header can carry"),
+        ("a" * 32, "\n", "read_key", "no key that a header can carry"),
+        ("", "r" * 32, "read_key", "guards nothing"),
+        ("a" * 32, f"{'a' * 32},x", "read_key", "is an admin key too"),
+    ],
+)
+def test_keys_that_guard_nothing_are_refused_at_start_and_never_shown(
+    admin: str, read: str, param: str, said: str
+) -> None:
+    with pytest.raises(CallerError, match=said) as refused:
+        check_keys(admin, read)
+    assert (refused.value.code, refused.value.param) == ("key_unusable", param)
+    assert "aaa" not in str(refused.value)
+    assert "rrr" not in str(refused.value)
+
+
+def test_keys_that_can_be_guessed_are_told_at_start() -> None:
+    assert check_keys("", "") == ()
+    assert check_keys("a" * 16, "r" * 16) == ()
+    assert check_keys("a" * 16 + ",short", "r" * 15) == (
+        "The admin key has fewer than 16 characters: it can be guessed",
+        "The read key has fewer than 16 characters: it can be guessed",
+    )
 
 
 def test_the_answer_to_a_wrong_key_does_not_say_whether_the_rollout_exists() -> None:

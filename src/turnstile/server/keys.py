@@ -1,11 +1,13 @@
-"""Who may do what: an operator's key opens everything, an agent's key one rollout's model and nothing else."""
+"""Who may do what: an operator's key everything, a reader's what changes nothing, an agent's one rollout's model."""
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import final
 
 from starlette.requests import Request
 
@@ -55,11 +57,48 @@ def named_rollout(request: Request) -> str:
     return named if ROLLOUT_ID.fullmatch(named) else ""
 
 
-class Keys:
-    """What keys open, as the server was told at start."""
+def keys_in(setting: str) -> tuple[str, ...]:
+    """The keys that a setting names: one, or several with commas between them while one takes another's place."""
+    return tuple(key for each in setting.split(",") if (key := each.strip()))
 
-    def __init__(self, admin_key: str) -> None:
-        self._admin = admin_key.encode()
+
+def check_keys(admin_key: str, read_key: str) -> tuple[str, ...]:
+    """Look at the keys of the settings before anybody is asked for one.
+
+    Returns: what an operator has to know of them, in sentences that show no key.
+    Raises: CallerError `key_unusable` for keys that no header can carry, that guard nothing, or that open too much.
+    """
+    admins, readers = keys_in(admin_key), keys_in(read_key)
+    for setting, written, found in (("admin_key", admin_key, admins), ("read_key", read_key, readers)):
+        if (written and not found) or not all(_KEY.fullmatch(key) for key in found):
+            remedy = "Use printable ASCII without spaces, such as `openssl rand -hex 32` prints; commas between several"
+            raise CallerError(
+                f"`{setting}` is no key that a header can carry", remedy, code="key_unusable", param=setting
+            )
+    if readers and not admins:
+        raise _unusable("guards nothing without an admin key", "Set TURNSTILE_ADMIN_KEY too, or leave it out")
+    if set(readers) & set(admins):
+        raise _unusable("is an admin key too, so its holder may do everything", "Make a key of its own for readers")
+    short = [name for name, found in (("admin", admins), ("read", readers)) if any(len(k) < _SHORT for k in found)]
+    return tuple(f"The {name} key has fewer than {_SHORT} characters: it can be guessed" for name in short)
+
+
+_KEY = re.compile(r"[!-~]+")
+_SHORT = 16
+
+
+def _unusable(problem: str, remedy: str) -> CallerError:
+    return CallerError(f"`read_key` {problem}", remedy, code="key_unusable", param="read_key")
+
+
+@final
+class Keys:
+    """What keys open, as the server was told at start. It holds their hashes only."""
+
+    def __init__(self, admin_key: str, read_key: str = "") -> None:
+        """Take the keys of the settings `admin_key` and `read_key`; see `keys_in`."""
+        self._admin = _hashes(keys_in(admin_key))
+        self._readers = (*self._admin, *_hashes(keys_in(read_key)))
 
     @property
     def required(self) -> bool:
@@ -67,11 +106,21 @@ class Keys:
         return bool(self._admin)
 
     def check_operator(self, headers: Mapping[str, str]) -> None:
-        """Raises: CallerError 401 unless the operator's key was sent, or none is required."""
-        if self.required and not hmac.compare_digest(presented_key(headers).encode(), self._admin):
+        """Raises: CallerError 401 unless an operator's key was sent, or none is required."""
+        if self.required and not _is_among(presented_key(headers), self._admin):
             raise CallerError(
                 "This call needs the operator's key",
                 "Send `Authorization: Bearer KEY` with the value of --admin-key",
+                code="unauthorized",
+                status=401,
+            )
+
+    def check_reader(self, headers: Mapping[str, str]) -> None:
+        """Raises: CallerError 401 unless an operator's or a reader's key was sent, or none is required."""
+        if self.required and not _is_among(presented_key(headers), self._readers):
+            raise CallerError(
+                "This call needs the operator's key or a reader's",
+                "Send `Authorization: Bearer KEY` with the value of --admin-key or --read-key",
                 code="unauthorized",
                 status=401,
             )
@@ -80,6 +129,20 @@ class Keys:
         """Raises: CallerError 401 unless the rollout's own key was sent, or none is required."""
         if self.required and not rollout.admits(presented_key(headers)):
             raise wrong_agent_key()
+
+
+def _hashes(keys: Sequence[str]) -> tuple[bytes, ...]:
+    return tuple(map(_hash, keys))
+
+
+def _hash(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
+def _is_among(key: str, hashes: Sequence[bytes]) -> bool:
+    """Whether a key is one of them; the time it takes says neither which, nor how much of one is right."""
+    sent = _hash(key)
+    return sum(hmac.compare_digest(sent, each) for each in hashes) > 0
 
 
 def wrong_agent_key() -> CallerError:
