@@ -79,3 +79,15 @@ async def test_a_call_that_failed_before_it_began_is_told_as_never_begun() -> No
     running = flight()
     running.land(EngineError("late", "x"))
     assert not await running.has_begun()
+
+
+def test_who_wants_to_know_is_told_once_when_a_call_has_ended_or_at_once_if_it_has() -> None:
+    told: list[str] = []
+    flight = Flight("d", "", "c0")
+    flight.when_landed(lambda: told.append("waited"))
+    assert told == []
+    flight.land(EngineError("down", "x"))
+    flight.land(EngineError("again", "x"))
+    flight.when_landed(lambda: told.append("late"))
+    assert told == ["waited", "late"]
+    assert flight.times.landed_ns is not None

@@ -7,10 +7,11 @@ joins what already runs, and an answer that never arrived can be handed out agai
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from turnstile.conversation import Answer, ReplyDelta, ToolCallDelta
 from turnstile.errors import TurnstileError
+from turnstile.exchange.timeline import Timeline
 from turnstile.generation import History
 
 
@@ -29,11 +30,13 @@ class Flight:
         self.delivered = False
         """Whether the last byte of the answer left to a client that was still there."""
         self.task: asyncio.Task[None] | None = None
+        self.times = Timeline()
         self._is_kept = False
         self._begun = asyncio.Event()
         self._deltas: list[ReplyDelta] = []
         self._outcome: Answer | TurnstileError | None = None
         self._followers: set[Follower] = set()
+        self._afterwards: list[Callable[[], None]] = []
 
     @property
     def waiting(self) -> int:
@@ -71,8 +74,19 @@ class Flight:
         """End the call; the first outcome counts."""
         if self._outcome is None:
             self._outcome = outcome
+            self.times.landed()
             self._begun.set()
             self._wake()
+            afterwards, self._afterwards = self._afterwards, []
+            for each in afterwards:
+                each()
+
+    def when_landed(self, told: Callable[[], None]) -> None:
+        """Be told when the call has ended; at once if it has."""
+        if self._outcome is None:
+            self._afterwards.append(told)
+        else:
+            told()
 
     def _wake(self) -> None:
         for follower in self._followers:

@@ -29,6 +29,7 @@ from turnstile.exchange.records import Planned, Sampled, call_started, sampled_c
 from turnstile.exchange.resuming import take_up_again
 from turnstile.exchange.rollouts import OpenRollout
 from turnstile.exchange.sampling import Source, drawn
+from turnstile.exchange.timeline import Stage
 from turnstile.exchange.world import World
 from turnstile.generation import Delta, Draw, Prompt
 from turnstile.journal import SampledChoice, TurnCommitted
@@ -70,18 +71,20 @@ async def run(world: World, rollout: OpenRollout, call: Call, flight: Flight, pr
 
 async def _take(turn: _Turn) -> Answer:
     world, rollout, flight = turn.world, turn.rollout, turn.flight
-    planned = await _planned(turn)
+    with flight.times.stage(Stage.PLAN):
+        planned = await _planned(turn)
     flight.history = planned.prompt.history
     await keep_added(world.gallery, planned.prompt, planned.shown)
     started = call_started(planned, rollout.forest, flight, world.engine.capabilities, world.now())
-    await rollout.keep(seated(started, turn.seat))  # !
+    with flight.times.stage(Stage.STORE):
+        await rollout.keep(seated(started, turn.seat))  # !
     flight.kept()
     draws = choices_of(planned.draw, turn.call.sampling)
     choices = await _together([_sample(turn, planned, draw) for draw in draws])  # !
     check_agreement([kept for kept, _ in choices])
-    await rollout.keep(  # !
-        TurnCommitted(rollout.opened.rollout_id, flight.call_id, world.now(), tuple(kept for kept, _ in choices))
-    )
+    turned = TurnCommitted(rollout.opened.rollout_id, flight.call_id, world.now(), tuple(kept for kept, _ in choices))
+    with flight.times.stage(Stage.STORE):
+        await rollout.keep(turned)  # !
     world.answered(rollout.forest, flight.call_id)
     completion = sum(len(kept.ids_S) for kept, _ in choices)
     usage = msgspec.structs.replace(choices[0][0].usage, completion_tokens=completion)
@@ -120,7 +123,8 @@ async def _sample(turn: _Turn, planned: Planned, draw: Draw) -> tuple[SampledCho
         turn.progress.told(draw.choice, told)
         flight.tell(*told)
 
-    source = Source(turn.seat, world.gate, world.policy, world.served.tokenizer, world.continuations, begin)
+    vocabulary = world.served.tokenizer
+    source = Source(turn.seat, world.gate, world.policy, vocabulary, world.continuations, begin, flight.times)
     completion = await drawn(source, prompt, draw, emit)
     generation = completion.generation
     verdict = verify(prompt, draw, generation, world.served.tokenizer, placeholder_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Callable
 from typing import final
 
@@ -24,7 +25,8 @@ from turnstile.exchange.image_checks import image_runs
 from turnstile.exchange.images import Shown
 from turnstile.exchange.joining import Part, cut, delta_of, joined, shortened
 from turnstile.exchange.policy_log import Epoch, PolicyLog
-from turnstile.exchange.policy_ranges import Told, label_now, ranges_of
+from turnstile.exchange.policy_ranges import Ranges, Told, label_now, ranges_of
+from turnstile.exchange.timeline import Stage, Timeline
 from turnstile.generation import Delta, Draw, Emit, Finish, Generation, Note, Prompt
 from turnstile.journal import EngineCall, PolicyRange
 from turnstile.reasons import NoteCode
@@ -46,6 +48,8 @@ class Source(msgspec.Struct, frozen=True):
     """How many times a completion that the engine gives up is taken up again."""
     begin: Callable[[Epoch], None]
     """Told in which epoch of the policy the first request goes out, before anything is emitted."""
+    times: Timeline = msgspec.field(default_factory=Timeline)
+    """Told what was waited for."""
 
 
 class Drawn(msgspec.Struct, frozen=True):
@@ -134,9 +138,24 @@ class _Sampling:
     async def _request(self) -> Part:
         source = self._source
         prompt, draw = self._next_prompt(), self._next_draw()
-        async with source.gate.passage(source.seat.name) as held_s, source.seat.open() as engine:
+        arrived_ns = time.perf_counter_ns()
+        async with source.gate.passage(source.seat.name) as held_s:
             if held_s:
+                source.times.since(Stage.HOLD, arrived_ns)
                 self._notes.append(Note(NoteCode.HELD_FOR_POLICY, f"{held_s:.1f} s"))
+            with source.times.stage(Stage.ENGINE):
+                generation, ranges = await self._generated(prompt, draw)
+        if self._calls or generation.finish is Finish.ABORT:
+            # The whole is checked as one answer to the first prompt; what each request ran is only known here.
+            verify(prompt, draw, generation, source.vocabulary)
+            image_runs(prompt, Shown(), generation)
+        self._notes += ranges.notes
+        return Part(generation, ranges.tiles)
+
+    async def _generated(self, prompt: Prompt, draw: Draw) -> tuple[Generation, Ranges]:
+        """What a request that has passed its gate samples, and under which versions of the policy."""
+        source = self._source
+        async with source.seat.open() as engine:
             epoch = source.policy.epoch(source.seat.name)
             if not self._calls:
                 source.begin(epoch)
@@ -144,13 +163,7 @@ class _Sampling:
             before = await label_now(engine)
             generation = await engine.generate(prompt, draw, self._tell)
             after = "" if generation.policy_spans else await label_now(engine)
-            ranges = ranges_of(generation, epoch, Told(before, after))
-        if self._calls or generation.finish is Finish.ABORT:
-            # The whole is checked as one answer to the first prompt; what each request ran is only known here.
-            verify(prompt, draw, generation, source.vocabulary)
-            image_runs(prompt, Shown(), generation)
-        self._notes += ranges.notes
-        return Part(generation, ranges.tiles)
+            return generation, ranges_of(generation, epoch, Told(before, after))
 
     def _next_prompt(self) -> Prompt:
         ids_S = join(part.generation.ids_S for part in self._parts)
@@ -174,6 +187,13 @@ class _Sampling:
 
     async def _tell(self, delta: Delta) -> None:
         """Emit what a request has sampled, up to the end of a stop string that began in the request before."""
+        came_ns = time.perf_counter_ns()
+        try:
+            await self._emit_up_to_stop(delta)
+        finally:
+            self._source.times.handled(came_ns)
+
+    async def _emit_up_to_stop(self, delta: Delta) -> None:
         self._told_S += len(delta.ids_S)
         if self._end_S is not None:
             return
