@@ -42,3 +42,20 @@ def test_an_address_that_cannot_be_says_how_to_write_it(target, told):
         engine_url(target)
     assert refused.value.code == "engine_address"
     assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "http://user:planted@127.0.0.1:8080",
+        "https://planted@h.example",
+        "user:planted@h.example:8080",
+        "http://user:planted@h.example/v1?x=planted",
+        "http://h.example:8080/?key=planted",
+        "http://h.example:8080/#planted",
+    ],
+)
+def test_an_address_that_holds_a_secret_is_refused_and_the_secret_is_not_shown(target: str) -> None:
+    with pytest.raises(CallerError, match=r"user or password|more than a path") as refused:
+        engine_url(target)
+    assert "planted" not in str(refused.value)

@@ -19,6 +19,12 @@ def engine_url(target: str) -> str:
 
     Raises: CallerError `engine_address` that says how to write it.
     """
+    if "@" in target:
+        # It would stand in `ps`, in errors and in logs; so it is not shown here either.
+        raise _wrong(
+            f"`…@{_without_query(target.rpartition('@')[2])}` has a user or password in it",
+            "Leave them out; a key for the engine goes into TURNSTILE_ENGINE_API_KEY",
+        )
     parts = _split(target)
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         if _BARE_HOST.fullmatch(target):
@@ -28,12 +34,17 @@ def engine_url(target: str) -> str:
             f"Give the engine's address, such as http://127.0.0.1:8080, or `{EMBEDDED}` for the small model",
         )
     if parts.query or parts.fragment:
-        raise _wrong(f"`{target}` has more than a path", "Give the address without `?` and `#`")
+        raise _wrong(f"`{_without_query(target)}` has more than a path", "Give the address without `?` and `#`")
     path = parts.path.rstrip("/")
     if path.endswith("/v1"):
         base = parts._replace(path=path.removesuffix("/v1")).geturl()
         raise _wrong(f"`{target}` ends in /v1", f"Leave /v1 out: {base}")
     return parts._replace(path=path).geturl()
+
+
+def _without_query(target: str) -> str:
+    """What may be shown of an address: some put a key behind the `?`."""
+    return re.split(r"[?#]", target)[0]
 
 
 def _split(target: str) -> SplitResult | None:
