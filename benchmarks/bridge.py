@@ -27,7 +27,7 @@ from rich.table import Table
 from turnstile.conversation import Call, Message, Past, Role, Text, ToolCall, ToolSpec
 from turnstile.generation import Cut, HeldAnswer, Match, NodeRef, Prompt, Spliced
 from turnstile.server.certificates import certificate_of
-from turnstile.server.start import read_model_folder
+from turnstile.server.local_files import read_model_folder
 from turnstile.templates.accelerators import accelerated, at_hand
 from turnstile.templates.certify import certify
 from turnstile.templates.facts import serve

@@ -17,7 +17,7 @@ from turnstile.exchange.policy_log import PolicyLog, PolicyState, Standing
 from turnstile.exchange.rollouts import Policies, Rollouts
 from turnstile.exchange.world import World
 from turnstile.parsing.formats import detect
-from turnstile.server.start import read_model_folder
+from turnstile.server.local_files import read_model_folder
 from turnstile.store import Blobs, Journal, Reader
 from turnstile.templates.facts import serve
 from turnstile.templates.files import ModelFiles

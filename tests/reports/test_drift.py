@@ -13,7 +13,7 @@ from turnstile.reports.drift import Comparer, Difference, DriftKind, Figures, Ru
 from turnstile.reports.drift_cause import Held
 from turnstile.reports.drift_sources import report
 from turnstile.reports.text_client import Conversation
-from turnstile.server.start import read_model_folder
+from turnstile.server.local_files import read_model_folder
 from turnstile.templates.facts import serve
 from turnstile.templates.render import GenerationPrompt
 from turnstile.templates.served import Scene, Served, render

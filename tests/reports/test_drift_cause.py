@@ -8,7 +8,7 @@ import pytest
 
 from turnstile.conversation import Message, Role, Text, ToolCall
 from turnstile.reports.drift_cause import DriftKind, Held, cause
-from turnstile.server.start import read_model_folder
+from turnstile.server.local_files import read_model_folder
 from turnstile.templates.facts import serve
 from turnstile.templates.served import Served
 from turnstile.tokens import IdRun, first_difference, join

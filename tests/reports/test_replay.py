@@ -18,7 +18,7 @@ from turnstile.journal import CallStarted, Record
 from turnstile.parsing.formats import detect
 from turnstile.reports.drift_sources import prompt_ids
 from turnstile.reports.replay import Replayed, ReplayModel, Setting, call_of, replay
-from turnstile.server.start import read_model_folder
+from turnstile.server.local_files import read_model_folder
 from turnstile.store import Reader
 from turnstile.templates.facts import serve
 

@@ -15,7 +15,7 @@ from turnstile.parsing.formats import detect
 from turnstile.reasons import FailReason
 from turnstile.reports.replay import ReplayModel, Setting, replay
 from turnstile.reports.replay_outcome import ReplayReport, Side, Skipped, outcome
-from turnstile.server.start import read_model_folder
+from turnstile.server.local_files import read_model_folder
 from turnstile.store import Reader
 from turnstile.templates.facts import serve
 

@@ -10,7 +10,7 @@ import pytest
 from turnstile.errors import StoreError
 from turnstile.history.forest import Forest
 from turnstile.reports.shelf import ModelShelf
-from turnstile.server.start import read_model_folder
+from turnstile.server.local_files import read_model_folder
 from turnstile.store import Blobs, Journal, Reader
 from turnstile.templates.facts import serve
 

@@ -14,7 +14,7 @@ import pytest
 from turnstile.config import Settings
 from turnstile.engines.smollm import say_nothing
 from turnstile.errors import TurnstileError
-from turnstile.server.start import listening, read_model_folder
+from turnstile.server.start import listening
 
 
 @pytest.fixture(scope="module")
@@ -99,39 +99,6 @@ async def test_a_store_has_one_server_and_is_free_when_that_has_gone(settings: S
     assert (await running(settings)).model == "m"
 
 
-async def test_what_runs_is_told_with_its_open_doors(settings: Settings) -> None:
-    told = await running(settings)
-    assert told.url.startswith("http://127.0.0.1:")
-    assert (told.model, told.engine) == ("m", "llamacpp")
-    assert "No admin key" in told.notices[0]
-    with_key = await running(msgspec.structs.replace(settings, admin_key="k"))
-    assert not any("No admin key" in notice for notice in with_key.notices)
-
-
-async def test_an_engine_that_cannot_say_how_it_tokenizes_is_told_at_start(settings: Settings) -> None:
-    assert any("was not checked" in notice for notice in (await running(settings)).notices)
-
-
-@pytest.mark.parametrize(("overflow", "context", "told"), [("clamp", 0, 1), ("clamp", 4096, 0), ("as_engine", 0, 0)])
-async def test_that_nothing_can_be_clamped_to_an_unknown_window_is_told_at_start(
-    wire_up: Callable[..., Any], tools_folder: Path, tmp_path: Path, overflow: str, context: int, told: int
-) -> None:
-    with wire_up(tools_folder, ["<|im_end|>"]) as room:
-        room.fake.context = context
-        engine = f"http://127.0.0.1:{room.fake.port}"
-        started = await running(
-            Settings(engine=engine, tokenizer=tools_folder, store=tmp_path, port=0, overflow=overflow)
-        )
-    assert [notice.startswith("--overflow clamp does nothing") for notice in started.notices].count(True) == told
-
-
-async def test_a_template_that_cannot_be_spliced_is_told_at_start(settings: Settings, tmp_path: Path) -> None:
-    template = tmp_path / "t.jinja"
-    template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}", encoding="utf-8")
-    told = await running(msgspec.structs.replace(settings, template=template))
-    assert any("rendered again" in notice for notice in told.notices)
-
-
 @pytest.mark.parametrize(
     ("source", "words"),
     [
@@ -147,36 +114,6 @@ async def test_a_template_that_takes_too_long_for_one_message_is_refused_before_
     template.write_text(source, encoding="utf-8")
     with pytest.raises(TurnstileError, match=words):
         await running(msgspec.structs.replace(settings, engine="http://127.0.0.1:9", template=template))
-
-
-async def test_a_template_whose_checks_take_too_long_is_served_and_that_is_told(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("turnstile.server.start.AT_START_S", 0.0)
-    told = await running(settings)
-    assert [notice for notice in told.notices if notice.startswith("Template: not certified. After 0 s only")]
-
-
-async def test_the_model_may_have_another_name_than_the_engines(settings: Settings) -> None:
-    async with listening(msgspec.structs.replace(settings, model="mine"), say_nothing) as (told, _, _):
-        assert told.model == "mine"
-
-
-def test_a_model_folder_is_read_with_another_template(tools_folder: Path) -> None:
-    own, other = read_model_folder(tools_folder), read_model_folder(tools_folder, "x")
-    assert "<tool_call>" in own.chat_template
-    assert (other.chat_template, other.tokenizer_json) == ("x", own.tokenizer_json)
-
-
-@pytest.mark.parametrize(("name", "content"), [("tokenizer_config.json", b"\xff"), ("chat_template.jinja", b"\xff")])
-def test_a_file_that_is_no_text_is_a_users_mistake(
-    tools_folder: Path, tmp_path: Path, name: str, content: bytes
-) -> None:
-    (tmp_path / "tokenizer.json").write_bytes((tools_folder / "tokenizer.json").read_bytes())
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(TurnstileError, match=name):
-        read_model_folder(tmp_path)
 
 
 def test_a_server_that_is_left_lets_its_port_go(wire_up: Callable[..., Any], tools_folder: Path) -> None:

@@ -18,7 +18,7 @@ from rich.table import Table
 from turnstile.cli.progress import progress_bar, wide_console
 from turnstile.errors import CallerError
 from turnstile.server.certificates import certificate_of, certificates_folder, refuse_slow_template
-from turnstile.server.start import read_model_folder
+from turnstile.server.local_files import read_model_folder
 from turnstile.templates.accelerators import at_hand
 from turnstile.templates.advice import ENDS, MEANS, Advice, Topic, advice, for_training
 from turnstile.templates.certificate import (

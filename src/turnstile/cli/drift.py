@@ -19,7 +19,7 @@ from turnstile.history.forest import Forest
 from turnstile.reports.drift import CallDrift, Drift, Figures, by_group, total
 from turnstile.reports.drift_sources import drift_of_forest, drift_of_trajectory
 from turnstile.reports.shelf import ModelShelf, refuse_headless
-from turnstile.server.start import read_model_folder
+from turnstile.server.local_files import read_model_folder
 from turnstile.store import Blobs, Reader, RolloutSummary
 from turnstile.templates.facts import serve
 from turnstile.templates.served import Served

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, TaskID, TextColumn, TimeRemainingColumn
 
 from turnstile.engines.smollm import Progress as Download
-from turnstile.server.start import ShowProgress
+from turnstile.server.assembly import ShowProgress
 
 PIPED_WIDTH = 140
 """Columns of a table that no terminal shows."""

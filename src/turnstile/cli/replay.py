@@ -24,7 +24,7 @@ from turnstile.reports.replay_outcome import ReplayReport, outcome
 from turnstile.reports.same_tokens import refuse_other_tokens
 from turnstile.reports.shelf import ModelShelf, refuse_headless
 from turnstile.server.certificates import certificate_of, certificates_folder, refuse_slow_template
-from turnstile.server.start import read_model_folder
+from turnstile.server.local_files import read_model_folder
 from turnstile.store import Blobs, Reader
 from turnstile.templates.facts import serve
 from turnstile.templates.files import ModelFiles

@@ -21,7 +21,8 @@ from turnstile.exchange.draws import Overflow
 from turnstile.exchange.holding import HoldExpiry
 from turnstile.generation import LiteralSpecials, Retention
 from turnstile.journal import SuspectLogprobs
-from turnstile.server.start import Running, listening
+from turnstile.server.assembly import Running
+from turnstile.server.start import listening
 from turnstile.store import Durability
 
 Tell: TypeAlias = Callable[[Running], None]

@@ -15,7 +15,8 @@ import uvicorn
 from turnstile.client import Client
 from turnstile.config import Settings
 from turnstile.engines.smollm import say_nothing
-from turnstile.server.start import ShowProgress, listening
+from turnstile.server.assembly import ShowProgress
+from turnstile.server.start import listening
 
 
 @contextlib.contextmanager

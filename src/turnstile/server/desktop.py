@@ -1,0 +1,149 @@
+"""What answers besides agents' calls: liveness, figures and the model list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnstile.engines.base import Engine, Missing, Present
+from turnstile.engines.pool import EngineFigures, EnginePool
+from turnstile.errors import CallerError
+from turnstile.exchange.policy_log import EnginePolicy
+from turnstile.exchange.rollouts import Rollouts
+from turnstile.exchange.world import World
+from turnstile.protocols.anthropic_models import anthropic_model_body, anthropic_models_body, is_anthropic_client
+from turnstile.protocols.gemini_models import gemini_model_body, gemini_models_body
+from turnstile.protocols.models import model_body, models_body
+from turnstile.server.agents import request_headers
+from turnstile.server.dialects import speaks_gemini
+from turnstile.server.entrance import Entrance
+from turnstile.server.keys import named_rollout
+from turnstile.server.metrics import Metrics
+from turnstile.server.policy import Policy
+from turnstile.templates.accelerators import Accelerated
+from turnstile.templates.advice import summary
+
+
+class Health(msgspec.Struct, frozen=True):
+    """The answer to GET /healthz."""
+
+    status: str
+    """`ok`, or `degraded` with the reasons."""
+    reasons: tuple[str, ...]
+    engine: str
+    engine_version: str
+    engine_can: tuple[Present, ...]
+    """What the engine was seen to do at start."""
+    engine_lacks: tuple[Missing, ...]
+    """What it does not do, what that costs, and the flag that turns it on."""
+    model: str
+    open_rollouts: int
+    template: str
+    """The class of the template's certificate; empty if it was not checked."""
+    template_limits: tuple[str, ...]
+    """What of the template is limited, in sentences; never a reason to be degraded."""
+    patterns: dict[str, int]
+    """How many patterns of requests are known: `certified`, and those first met in use by their verdict."""
+    accelerated: Accelerated
+    """What renders and what encodes, and why an accelerator that is installed does not."""
+    engines: tuple[EngineFigures, ...] = ()
+    """Each engine."""
+    policy: tuple[EnginePolicy, ...] = ()
+    """Which weights each of them has, as announced."""
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What is counted, and what was announced."""
+
+    metrics: Metrics
+    policy: Policy
+
+
+class Desktop:
+    """What answers besides agents' calls: liveness, figures and the model list."""
+
+    def __init__(self, world: World, rollouts: Rollouts, entrance: Entrance, figures: Figures) -> None:
+        self._world = world
+        self._rollouts = rollouts
+        self._entrance = entrance
+        self._keys = entrance.keys
+        self._metrics = figures.metrics
+        self._policy = figures.policy
+
+    async def health(self, request: Request) -> Response:
+        """GET /healthz."""
+        trouble = await self._world.engine.health()
+        engines, policy = _figures_of(self._world.engine), self._policy.page().engines
+        reasons = tuple(filter(None, (trouble, *_limited(engines, policy, self._world.now()))))
+        certificate, engine = self._world.certificate, self._world.engine.capabilities
+        health = Health(
+            status="degraded" if reasons else "ok",
+            reasons=reasons,
+            engine=engine.engine,
+            engine_version=engine.version,
+            engine_can=engine.present,
+            engine_lacks=engine.missing,
+            model=self._world.served.model,
+            open_rollouts=len(self._rollouts),
+            template=certificate.certificate_class.value if certificate is not None else "",
+            template_limits=summary(certificate) if certificate is not None else (),
+            patterns=self._world.served.pattern_counts(),
+            accelerated=self._world.accelerated,
+            engines=engines if self._is_operators(request) else (),
+            policy=policy if self._is_operators(request) else (),
+        )
+        return Response(msgspec.json.encode(health), 503 if trouble else 200, media_type="application/json")
+
+    def _is_operators(self, request: Request) -> bool:
+        """Whether the addresses of engines may be told: an agent should not find them."""
+        try:
+            self._keys.check_operator(request.headers)
+        except CallerError:
+            return False
+        return True
+
+    async def figures(self, request: Request) -> Response:
+        """GET /metrics."""
+        self._keys.check_operator(request.headers)
+        return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def models(self, request: Request) -> Response:
+        """GET /v1/models."""
+        await self._entrance.admit(request)
+        served = (self._world.served.model,)
+        if is_anthropic_client(request.headers):
+            body = anthropic_models_body(served)
+        elif speaks_gemini(request.url.path, request.headers):
+            body = gemini_models_body(served)
+        else:
+            body = models_body(served)
+        return Response(body, media_type="application/json", headers=request_headers(named_rollout(request)))
+
+    async def model(self, request: Request) -> Response:
+        """GET /v1/models/NAME."""
+        await self._entrance.admit(request)
+        served, name = (self._world.served.model,), request.path_params["model"]
+        if is_anthropic_client(request.headers):
+            body = anthropic_model_body(served, name)
+        elif speaks_gemini(request.url.path, request.headers):
+            body = gemini_model_body(served, name)
+        else:
+            body = model_body(served, name)
+        return Response(body, media_type="application/json", headers=request_headers(named_rollout(request)))
+
+
+def _figures_of(engine: Engine) -> tuple[EngineFigures, ...]:
+    return tuple(engine.figures()) if isinstance(engine, EnginePool) else ()
+
+
+def _limited(engines: tuple[EngineFigures, ...], policy: tuple[EnginePolicy, ...], now: datetime) -> Iterator[str]:
+    """What does not work as it should while calls are served all the same, in sentences."""
+    if any(each.is_up for each in engines):
+        yield from (f"The engine {each.name} is down: {each.problem}" for each in engines if not each.is_up)
+    for each in policy:
+        if each.held_until is not None and each.held_until <= now:
+            yield f"Calls of the engine {each.engine} are refused: they were held, and the deadline passed."
