@@ -2,7 +2,8 @@
 
 A store is a directory: `journal.sqlite3` (and SQLite's own `-wal` and `-shm` beside it), `blobs/`, `lock`.
 `records` is the truth. `rollouts` is a summary of it, written in the same transaction, so that a listing never
-has to read records.
+has to read records. `exports` says which attempts left and where to, `tombstones` which are gone, `blob_names` which
+blobs an attempt names.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ import contextlib
 import enum
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from turnstile.errors import StoreError
+from turnstile.store.blob_names import note_blob_names
 from turnstile.store.faults import fault
 
 JOURNAL_FILE = "journal.sqlite3"
@@ -23,7 +27,10 @@ BLOBS_DIRECTORY = "blobs"
 APPLICATION_ID = 0x54535431
 """`TST1` in SQLite's header: tells our file from any other database."""
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
+Change: TypeAlias = str | Callable[[sqlite3.Connection], None]
+"""A statement, or a function that fills what statements made."""
+
+MIGRATIONS: tuple[tuple[Change, ...], ...] = (
     (
         """CREATE TABLE records (
             seq INTEGER PRIMARY KEY,
@@ -60,10 +67,52 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX rollouts_by_status ON rollouts (status, number)",
         "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
     ),
+    (
+        """CREATE TABLE exports (
+            rollout_id TEXT NOT NULL,
+            attempt INTEGER NOT NULL,
+            destination TEXT NOT NULL,
+            exported_at TEXT NOT NULL,
+            PRIMARY KEY (rollout_id, attempt, destination)
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE tombstones (
+            number INTEGER PRIMARY KEY,
+            rollout_id TEXT NOT NULL,
+            attempt INTEGER NOT NULL,
+            status TEXT NOT NULL,
+            opened_at TEXT NOT NULL,
+            finished_at TEXT,
+            deleted_at TEXT NOT NULL,
+            reason TEXT NOT NULL,
+            exported_at TEXT,
+            exported_to TEXT,
+            calls INTEGER NOT NULL,
+            turns INTEGER NOT NULL,
+            sampled_tokens INTEGER NOT NULL,
+            swept INTEGER NOT NULL DEFAULT 0,
+            UNIQUE (rollout_id, attempt)
+        ) STRICT""",
+        """CREATE TABLE blob_names (
+            sha256 TEXT NOT NULL,
+            rollout_id TEXT NOT NULL,
+            attempt INTEGER NOT NULL,
+            PRIMARY KEY (sha256, rollout_id, attempt)
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX tombstones_unswept ON tombstones (number) WHERE swept = 0",
+        "CREATE INDEX blob_names_of_attempt ON blob_names (rollout_id, attempt)",
+        "CREATE INDEX rollouts_by_end ON rollouts (finished_at, number)",
+        note_blob_names,
+    ),
 )
-"""Step N takes a file of version N to version N + 1. A released step never changes."""
+"""Step N takes a file of version N to version N + 1. A released step never changes.
+
+A step adds tables and never columns: a reader gives an older file the tables that it lacks, empty (`_stand_in`).
+"""
 
 VERSION = len(MIGRATIONS)
+MIGRATED = "migrated:"
+"""Begins the keys of `meta` that say when a file was brought to a version, and from which."""
+_NOTE_MIGRATION = "INSERT INTO meta (key, value) VALUES (?, strftime('%Y-%m-%dT%H:%M:%SZ', 'now') || ?)"
 
 
 class Durability(enum.StrEnum):
@@ -92,6 +141,8 @@ def open_writable(file: Path, patience_s: float, durability: Durability = Durabi
         raise fault(error, file, "open the journal") from error
     try:
         _refuse_foreign(connection, file)
+        # Only a file without tables takes it; others take it with `turnstile store compact`.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
         connection.execute("PRAGMA journal_size_limit = 67108864")
@@ -108,7 +159,9 @@ def open_writable(file: Path, patience_s: float, durability: Durability = Durabi
 def open_readonly(file: Path) -> sqlite3.Connection:
     """A connection that cannot write, for any process, also while another one writes.
 
-    Raises: StoreError if there is no journal, or it is of another version, damaged or not readable.
+    A file of an older version is read as it is: what it cannot say yet is said to be empty.
+
+    Raises: StoreError if there is no journal, or it is of a newer version, damaged or not readable.
     """
     if not file.is_file():
         raise StoreError(
@@ -121,19 +174,56 @@ def open_readonly(file: Path) -> sqlite3.Connection:
     try:
         _refuse_foreign(connection, file)
         version = _version(connection)
+        if version:
+            _stand_in(connection, version)
     except sqlite3.Error as error:
         connection.close()
         raise fault(error, file, "open the journal") from error
     except StoreError:
         connection.close()
         raise
-    if version < VERSION:
+    if not version:
         connection.close()
         raise StoreError(
-            f"The journal `{file}` has version {version}, and this Turnstile reads version {VERSION}",
-            "Start `turnstile serve` on it once, which brings it up to date",
+            f"The journal `{file}` is empty",
+            "Start `turnstile serve` on it once if it never held anything, else restore it from a copy",
+            code="journal_empty",
         )
     return connection
+
+
+def open_beside(file: Path, patience_s: float) -> sqlite3.Connection:
+    """A connection for short changes beside a server that may be running; it brings nothing up to date.
+
+    Raises: StoreError if there is no journal, it is of another version, damaged or cannot be written.
+    """
+    open_readonly(file).close()
+    try:
+        connection = sqlite3.connect(file, timeout=patience_s, isolation_level=None)
+    except sqlite3.Error as error:
+        raise fault(error, file, "open the journal") from error
+    try:
+        version = _version(connection)
+    except sqlite3.Error as error:
+        connection.close()
+        raise fault(error, file, "open the journal") from error
+    if version != VERSION:
+        connection.close()
+        raise StoreError(
+            f"The journal `{file}` has version {version}, and this Turnstile writes version {VERSION}",
+            "Start this version's `turnstile serve` on it once, which brings it up to date",
+            code="store_too_old",
+        )
+    return connection
+
+
+def _stand_in(connection: sqlite3.Connection, version: int) -> None:
+    """Give a connection the tables that an older file lacks, empty and for itself alone."""
+    connection.execute("PRAGMA temp_store = MEMORY")
+    for step in MIGRATIONS[version:]:
+        for change in step:
+            if isinstance(change, str) and change.startswith("CREATE TABLE "):
+                connection.execute(change.replace("CREATE TABLE ", "CREATE TEMP TABLE ", 1))
 
 
 def _readonly_uri(file: Path) -> str:
@@ -170,9 +260,15 @@ def _migrate(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN EXCLUSIVE")
     try:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        for step in MIGRATIONS[_version(connection) :]:
-            for statement in step:
-                connection.execute(statement)
+        before = _version(connection)
+        for step in MIGRATIONS[before:]:
+            for change in step:
+                if isinstance(change, str):
+                    connection.execute(change)
+                else:
+                    change(connection)
+        if before:
+            connection.execute(_NOTE_MIGRATION, (f"{MIGRATED}{VERSION}", f" from version {before}"))
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
     except sqlite3.Error:

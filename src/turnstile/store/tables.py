@@ -23,11 +23,17 @@ from turnstile.journal import (
     RolloutStatus,
     TurnCommitted,
 )
+from turnstile.store.blob_names import keep_names, named_blobs
 
 _INSERT_RECORD = "INSERT INTO records (rollout_id, attempt, kind, call_id, crc32, body) VALUES (?, ?, ?, ?, ?, ?)"
-_INSERT_ROLLOUT = """INSERT INTO rollouts (rollout_id, attempt, group_id, task_id, sample_index, parent_rollout_id,
-    agent_name, status, opened_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_NEXT_NUMBER = """(SELECT 1 + max(coalesce((SELECT max(number) FROM rollouts), 0),
+    coalesce((SELECT max(number) FROM tombstones), 0)))"""
+"""A number is never given twice, also where the attempt that had it is deleted: listings go on from numbers."""
+_INSERT_ROLLOUT = f"""INSERT INTO rollouts (number, rollout_id, attempt, group_id, task_id, sample_index,
+    parent_rollout_id, agent_name, status, opened_at) VALUES ({_NEXT_NUMBER}, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _LATEST_ATTEMPT = "SELECT max(attempt) FROM rollouts WHERE rollout_id = ?"
+_LATEST_DELETED = "SELECT max(attempt) FROM tombstones WHERE rollout_id = ?"
+_IS_KEPT = "SELECT 1 FROM rollouts WHERE rollout_id = ? AND attempt = ?"
 _SET_META = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 
@@ -51,8 +57,13 @@ def checksum(body: bytes) -> int:
 
 
 def latest_attempt(connection: sqlite3.Connection, rollout_id: str) -> int:
-    """The number of a rollout's latest attempt; 0 if it was never opened."""
+    """The number of a rollout's latest attempt that is kept; 0 if there is none."""
     return int(connection.execute(_LATEST_ATTEMPT, (rollout_id,)).fetchone()[0] or 0)
+
+
+def latest_deleted(connection: sqlite3.Connection, rollout_id: str) -> int:
+    """The number of a rollout's latest attempt that was deleted; 0 if none was."""
+    return int(connection.execute(_LATEST_DELETED, (rollout_id,)).fetchone()[0] or 0)
 
 
 def insert(connection: sqlite3.Connection, row: Row) -> None:
@@ -65,6 +76,7 @@ def insert(connection: sqlite3.Connection, row: Row) -> None:
     key = (row.record.rollout_id, attempt)
     call_id = _call_id(row.record)
     connection.execute(_INSERT_RECORD, (*key, kind_of(row.record), call_id, checksum(row.body), row.body))
+    keep_names(connection, named_blobs(row.record), key)
     _summarise(connection, row.record, key)
 
 
@@ -78,6 +90,7 @@ def _attempt(connection: sqlite3.Connection, row: Row) -> int:
     latest = latest_attempt(connection, record.rollout_id)
     match record:
         case RolloutOpened():
+            latest = max(latest, latest_deleted(connection, record.rollout_id))
             if record.attempt <= latest:
                 raise StoreError(
                     f"Attempt {record.attempt} of rollout `{record.rollout_id}` is already in the journal",
@@ -85,15 +98,22 @@ def _attempt(connection: sqlite3.Connection, row: Row) -> int:
                     code="attempt_exists",
                 )
             return record.attempt
-        case _ if latest == 0:
-            raise StoreError(
-                f"Rollout `{record.rollout_id}` has a record but was never opened",
-                "Open the rollout first",
-                code="rollout_unknown",
-            )
         case _:
             # What is left of a call may come when the next attempt is open; it belongs to the call's own attempt.
-            return row.attempt or latest
+            return _kept(connection, record.rollout_id, row.attempt or latest)
+
+
+def _kept(connection: sqlite3.Connection, rollout_id: str, attempt: int) -> int:
+    """The attempt, which may be written to. Raises: StoreError if it is not there."""
+    if connection.execute(_IS_KEPT, (rollout_id, attempt)).fetchone():
+        return attempt
+    if latest_deleted(connection, rollout_id) >= attempt > 0:
+        raise StoreError(
+            f"Attempt {attempt} of rollout `{rollout_id}` was deleted", "Open its next attempt", code="rollout_deleted"
+        )
+    raise StoreError(
+        f"Rollout `{rollout_id}` has a record but was never opened", "Open the rollout first", code="rollout_unknown"
+    )
 
 
 def _call_id(record: Record) -> str:
