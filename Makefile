@@ -67,7 +67,7 @@ bench: $(STAMP) ## overhead of Turnstile against a bare relay, of each dialect, 
 bench-peers: $(STAMP) ## the same, with other proxies beside it
 	$(BIN)/python benchmarks/overhead.py --peers
 
-chaos: $(STAMP) ## 200 kills of Turnstile under 50 agents, and everything checked after each (10 minutes)
+chaos: $(STAMP) ## 200 kills of Turnstile under 50 agents, and everything checked after each (10 minutes; `make test` has a short form)
 	$(BIN)/python tests/chaos/kills.py
 
 clean: ## remove the environment and caches

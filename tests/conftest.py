@@ -63,6 +63,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             FAMILIES.run("--default")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests measured (`record_property("figures", ...)`), whichever process they ran in."""
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
+    figures = [
+        (report.nodeid, figure) for report in reports for name, figure in report.user_properties if name == "figures"
+    ]
+    if figures:
+        terminalreporter.section("figures")
+        for nodeid, figure in figures:
+            terminalreporter.write_line(f"{nodeid}: {figure}")
+
+
 @pytest.fixture(scope="session")
 def family() -> Callable[[str], Path]:
     """A model folder by family name; skips, with the reason, where it cannot be had."""

@@ -1,4 +1,8 @@
-"""Many agents at once, each with a conversation of its own, who remember every answer that they were given in full."""
+"""Many agents at once, each with a conversation of its own, who remember every answer that they were given in full.
+
+Some hang up in the middle of a call and ask again, as a client with a deadline does; some die, and their rollout is
+closed by its runner.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +39,17 @@ class Crowd:
     where: Callable[[], str]
     """The base URL of the Turnstile of this moment."""
     patience_s: float = 120.0
+    hang_ups: float = 0.0
+    """The share of calls that are given up after a moment and made again."""
+    deaths: float = 0.0
+    """The share of turns before which an agent ends for good."""
     seen: list[Seen] = field(default_factory=list)
     asked_again: int = 0
+    hung_up: int = 0
+    finished_again: int = 0
+    """How often the end of a rollout had to be told again."""
+    abandoned: set[str] = field(default_factory=set)
+    """Rollouts whose agents died."""
     finished: set[str] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
     latencies_s: list[float] = field(default_factory=list)
@@ -51,10 +64,24 @@ class Crowd:
         messages: list[dict[str, Any]] = []
         nonce = self.nonce(rollout_id)
         for turn in range(self.turns):
+            if random.Random(f"{self.seed}:{rollout_id}:{turn}:death").random() < self.deaths:
+                await self._die(rollout_id, messages, turn)
+                return
             messages.append(_next_message(messages, nonce, turn))
             answer = await self._ask(rollout_id, messages, turn)
             messages.append({"role": "assistant", "content": answer.text})
         await self._finish(rollout_id)
+
+    async def _die(self, rollout_id: str, messages: list[dict[str, Any]], turn: int) -> None:
+        """End in the middle of a call, or before the first; a runner closes what is left."""
+        self.abandoned.add(rollout_id)
+        last = [*messages, _next_message(messages, self.nonce(rollout_id), turn)]
+        try:
+            async with asyncio.timeout(random.Random(f"{self.seed}:{rollout_id}:{turn}:after").uniform(0.0, 0.2)):
+                await _answer(self._client(rollout_id), last, streams=True)
+        except (TimeoutError, openai.APIError):
+            pass
+        await self._finish(rollout_id, status="failed")
 
     def _client(self, rollout_id: str) -> openai.AsyncOpenAI:
         # One pool for all: a pool of its own would cost each agent more than its calls do.
@@ -69,10 +96,17 @@ class Crowd:
         streams = draw.random() < 0.5
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.patience_s
+        gives_up = draw.random() < self.hang_ups
+        is_again = False
         while loop.time() < deadline:
             began = loop.time()
             try:
-                text, headers = await _answer(self._client(rollout_id), messages, streams)
+                async with asyncio.timeout(draw.uniform(0.0, 0.1) if gives_up else None):
+                    text, headers = await _answer(self._client(rollout_id), messages, streams, is_again=is_again)
+            except TimeoutError:
+                self.hung_up += 1
+                gives_up, is_again = False, True
+                continue
             except (openai.BadRequestError, openai.NotFoundError, openai.ConflictError):
                 raise
             except openai.APIError:
@@ -87,20 +121,23 @@ class Crowd:
             return seen
         raise TimeoutError(f"{rollout_id} turn {turn}: no answer in {self.patience_s} s")
 
-    async def _finish(self, rollout_id: str) -> None:
+    async def _finish(self, rollout_id: str, status: str = "completed") -> None:
         deadline = asyncio.get_running_loop().time() + self.patience_s
         while asyncio.get_running_loop().time() < deadline:
             try:
                 async with aiohttp.ClientSession() as session:
                     url = f"{self.where()}/rollouts/{rollout_id}/finish"
-                    async with session.post(url, json={"reward": 1.0}) as answer:
-                        # 409: the end was recorded, and what said so did not arrive.
+                    async with session.post(url, json={"status": status, "reward": 1.0}) as answer:
+                        # 409: the end was recorded, and what said so did not arrive. 404: it was never begun.
                         if answer.status in (200, 409):
                             self.finished.add(rollout_id)
+                            return
+                        if answer.status == 404 and rollout_id in self.abandoned:
                             return
                         self.wrong.append(f"{rollout_id}: finish answered {answer.status}")
                         return
             except aiohttp.ClientError:
+                self.finished_again += 1
                 await asyncio.sleep(0.05)
         raise TimeoutError(f"{rollout_id}: could not be finished")
 
@@ -111,8 +148,13 @@ def _next_message(messages: list[dict[str, Any]], nonce: str, turn: int) -> dict
     return {"role": "user", "content": f"Turn {turn} of {nonce}: go on."}
 
 
-async def _answer(client: openai.AsyncOpenAI, messages: Any, streams: bool) -> tuple[str, Any]:
-    body = {"model": "m", "messages": messages, "max_tokens": 64}
+async def _answer(
+    client: openai.AsyncOpenAI, messages: Any, streams: bool, *, is_again: bool = False
+) -> tuple[str, Any]:
+    body: dict[str, Any] = {"model": "m", "messages": messages, "max_tokens": 64}
+    if is_again:
+        # What the SDK itself says of its retries: this one was given up by the agent above it.
+        body["extra_headers"] = {"x-stainless-retry-count": "1"}
     if not streams:
         raw = await client.chat.completions.with_raw_response.create(**body)
         return raw.parse().choices[0].message.content or "", raw.headers

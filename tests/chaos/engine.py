@@ -6,7 +6,8 @@ import importlib.util
 import random
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,8 +29,25 @@ def load(file: Path) -> ModuleType:
     return sys.modules[name]
 
 
+@dataclass
+class Scripted:
+    """A fake engine that runs, and can be taken down."""
+
+    fake: Any
+    url: str
+    _running: ExitStack
+
+    def die(self) -> None:
+        """End it: what runs breaks off, and nothing listens at its address any more."""
+        self._running.close()
+
+    def rise(self) -> None:
+        """Start it again at the same address; it remembers nothing of what it ran."""
+        self._running.enter_context(self.fake.in_thread(self.fake.port))
+
+
 @contextmanager
-def scripted(folder: Path, seed: int, token_delay_s: float, calls: float = 0.0) -> Generator[Any]:
+def scripted(folder: Path, seed: int, token_delay_s: float, calls: float = 0.0) -> Generator[Scripted]:
     """A model folder, and an engine for it that answers every prompt with other words.
 
     Args:
@@ -58,9 +76,8 @@ def scripted(folder: Path, seed: int, token_delay_s: float, calls: float = 0.0) 
         token_delay_s=token_delay_s, answer=answer,
     )  # fmt: skip
     fake.requests = _Nothing()
-    with fake.in_thread() as url:
-        fake.url = url
-        yield fake
+    with ExitStack() as running:
+        yield Scripted(fake, running.enter_context(fake.in_thread()), running)
 
 
 class _Nothing(list[Any]):

@@ -36,6 +36,23 @@ def lost(store: Path, seen: Sequence[Seen]) -> Iterator[str]:
                     yield f"{place}: answered was {each.text!r}, kept is {found!r}"
 
 
+def unsettled(store: Path, seen: Sequence[Seen]) -> Iterator[str]:
+    """What is wrong with rollouts in mid-life: a call without an end behind it, a turn twice, a broken trajectory."""
+    most: dict[str, int] = defaultdict(int)
+    for each in seen:
+        most[each.rollout_id] = max(most[each.rollout_id], each.turn + 1)
+    with Reader.open(store) as reader:
+        for rollout_id, turns in most.items():
+            forest = Forest.of(reader.records(rollout_id))
+            # Agents ask one thing at a time: what a killed process left open has its end before the next call begins.
+            if len(forest.open_calls) > 1:
+                yield f"{rollout_id}: {len(forest.open_calls)} calls are open at once"
+            rollout = assemble(forest)
+            yield from (f"{rollout_id}: {each}" for each in validate(rollout) if each.code.startswith("E"))
+            if (kept := _trained(rollout)) > turns + 1:
+                yield f"{rollout_id}: {kept} turns are trained, its agent had {turns} and may have had one more"
+
+
 def unsound(store: Path) -> Iterator[str]:
     """What `turnstile store check` calls an error."""
     with Reader.open(store) as reader:
@@ -52,14 +69,18 @@ def unfaithful(store: Path, crowd: Crowd, tokenizer: Tokenizer) -> Iterator[str]
         for rollout_id in sorted(crowd.finished):
             rollout = assemble(Forest.of(reader.records(rollout_id)))
             yield from (f"{rollout_id}: {each}" for each in validate(rollout) if each.code.startswith("E"))
-            yield from _turns(rollout, told[rollout_id])
+            if rollout_id not in crowd.abandoned:
+                yield from _turns(rollout, told[rollout_id])
             yield from _foreign(rollout, nonces, tokenizer)
 
 
+def _trained(rollout: Rollout) -> int:
+    return sum(call.kind == "agent" for call in rollout.calls)
+
+
 def _turns(rollout: Rollout, told: dict[int, str]) -> Iterator[str]:
-    trained = [call for call in rollout.calls if call.kind == "agent"]
-    if len(trained) != len(told):
-        yield f"{rollout.rollout_id}: {len(trained)} turns are trained, its agent had {len(told)}"
+    if (trained := _trained(rollout)) != len(told):
+        yield f"{rollout.rollout_id}: {trained} turns are trained, its agent had {len(told)}"
     if len(rollout.sequences) != 1:
         yield f"{rollout.rollout_id}: {len(rollout.sequences)} sequences for one conversation"
 

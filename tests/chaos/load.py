@@ -147,10 +147,11 @@ async def _run(options: argparse.Namespace, turnstile: Turnstile) -> tuple[Worke
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(options.at_once, options.rollouts)):
                     group.create_task(lane())
-            await asyncio.sleep(3.0)
         finally:
-            looking.cancel()
             await workers.close()
+        # What the agents left is taken down by then.
+        await asyncio.sleep(5.0)
+        looking.cancel()
     return workers, watch
 
 
