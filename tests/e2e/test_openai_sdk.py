@@ -93,9 +93,12 @@ def test_max_tokens_and_max_completion_tokens_end_an_answer_by_length(client: Op
         assert (answer.choices[0].finish_reason, answer.usage.completion_tokens) == ("length", 3)
 
 
-def test_a_required_tool_is_called_with_arguments_of_its_schema(client: OpenAI) -> None:
-    answer = client.chat.completions.create(
-        model="smol", messages=HELLO, tools=[WEATHER], tool_choice="required", max_tokens=200, seed=1
+def test_a_required_tool_is_called_with_arguments_of_its_schema(client: OpenAI, by_some_seed: Any) -> None:
+    answer = by_some_seed(
+        lambda seed: client.chat.completions.create(
+            model="smol", messages=HELLO, tools=[WEATHER], tool_choice="required", max_tokens=200, seed=seed
+        ),
+        lambda answer: answer.choices[0].finish_reason != "length",
     )
     (call,) = (answer.choices[0].message.tool_calls or [])[:1]
     arguments = json.loads(call.function.arguments)
@@ -103,25 +106,32 @@ def test_a_required_tool_is_called_with_arguments_of_its_schema(client: OpenAI) 
     assert arguments["city"] in ("Paris", "Rome") and isinstance(arguments["wind"], bool)
 
 
-def test_a_named_tool_is_the_one_that_is_called(client: OpenAI) -> None:
-    answer = client.chat.completions.create(
-        model="smol",
-        messages=HELLO,
-        tools=[WEATHER, CLOCK],
-        tool_choice={"type": "function", "function": {"name": "clock"}},
-        max_tokens=100,
-        seed=1,
+def test_a_named_tool_is_the_one_that_is_called(client: OpenAI, by_some_seed: Any) -> None:
+    answer = by_some_seed(
+        lambda seed: client.chat.completions.create(
+            model="smol",
+            messages=HELLO,
+            tools=[WEATHER, CLOCK],
+            tool_choice={"type": "function", "function": {"name": "clock"}},
+            max_tokens=100,
+            seed=seed,
+        ),
+        lambda answer: answer.choices[0].finish_reason != "length",
     )
     assert [call.function.name for call in answer.choices[0].message.tool_calls or []] == ["clock"]
 
 
 @pytest.mark.usefixtures("uncached")
-def test_streamed_tool_calls_add_up_to_the_whole_ones(client: OpenAI) -> None:
+def test_streamed_tool_calls_add_up_to_the_whole_ones(client: OpenAI, by_some_seed: Any) -> None:
     asked: dict[str, Any] = {
-        "model": "smol", "messages": HELLO, "tools": [WEATHER], "tool_choice": "required", "max_tokens": 200, "seed": 3,
+        "model": "smol", "messages": HELLO, "tools": [WEATHER], "tool_choice": "required", "max_tokens": 200,
     }  # fmt: skip
-    whole = client.chat.completions.create(**asked).choices[0].message.tool_calls or []
-    with client.chat.completions.stream(**asked) as stream:
+    seed, answer = by_some_seed(
+        lambda seed: (seed, client.chat.completions.create(**asked, seed=seed)),
+        lambda seeded: seeded[1].choices[0].finish_reason != "length",
+    )
+    whole = answer.choices[0].message.tool_calls or []
+    with client.chat.completions.stream(**asked, seed=seed) as stream:
         streamed = stream.get_final_completion().choices[0].message.tool_calls or []
     assert [call.function.arguments for call in streamed] == [call.function.arguments for call in whole]
     assert [call.function.name for call in streamed] == [call.function.name for call in whole] != []
