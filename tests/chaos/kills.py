@@ -167,9 +167,9 @@ def _verdict(run: Run, crowd: Crowd, began: float) -> int:
     _tell(
         f"seed {run.options.seed}: {run.kills} kills in {time.monotonic() - began:.0f} s under {run.options.rollouts} "
         f"agents, durability {run.options.durability}; beside them: {beside}; {crowd.hung_up} calls hung up, "
-        f"{len(crowd.abandoned)} agents died, {crowd.finished_again} requests to finish failed; {len(crowd.seen)} answers seen "
-        f"whole, {crowd.asked_again} asked again; {len(crowd.finished)} rollouts finished, each of their turns trained "
-        f"once; {len(breaches)} breaches"
+        f"{len(crowd.abandoned)} agents died, {crowd.finished_again} requests to finish failed; "
+        f"{len(crowd.seen)} answers seen whole, {crowd.asked_again} asked again; {len(crowd.finished)} rollouts "
+        f"finished, each of their turns trained once; {len(breaches)} breaches"
     )
     return 1 if breaches or run.kills < min(run.options.kills, run.options.at_least) else 0
 
