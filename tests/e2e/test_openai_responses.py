@@ -122,8 +122,11 @@ async def test_the_async_client_streams_tools_and_answers(turnstile: Client) -> 
     handle = turnstile.rollout()
     async with AsyncOpenAI(base_url=handle.openai_base_url, api_key=handle.agent_key, max_retries=0) as client:
         asked: dict[str, Any] = {"model": "smol", "tools": [WEATHER], "tool_choice": "required"}
-        stream = await client.responses.create(**asked, input="Rome?", stream=True)
-        events = [event async for event in stream]
+        events: list[Any] = []
+        # Freely sampled, a small model may call until its window is full.
+        while not events or events[-1].type == "response.incomplete":
+            stream = await client.responses.create(**asked, input="Rome?", stream=True)
+            events = [event async for event in stream]
         done = [event for event in events if event.type == "response.function_call_arguments.done"]
         final = events[-1]
         assert final.type == "response.completed"
@@ -134,7 +137,7 @@ async def test_the_async_client_streams_tools_and_answers(turnstile: Client) -> 
         asked |= {"tool_choice": "none", "max_output_tokens": 8}
         second = await client.responses.create(**asked, input=[output], previous_response_id=final.response.id)
         assert second.previous_response_id == final.response.id
-    assert histories(handle) == ["root", "spliced"]
+    assert (histories(handle)[0], histories(handle)[-1]) == ("root", "spliced")
     handle.finish()
 
 
