@@ -115,7 +115,8 @@ class Client:
         Raises: CallerError `server_address` if `url` is no URL, or an agent's.
         """
         self.url = _server_url(url)
-        self._admin_key = admin_key or os.environ.get("TURNSTILE_ADMIN_KEY", "")
+        # A server may be given several while one takes another's place.
+        self._admin_key = admin_key or os.environ.get("TURNSTILE_ADMIN_KEY", "").partition(",")[0].strip()
         self._timeout_s = timeout_s
         # An environment's proxy must not stand between a trainer and its own server.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -59,9 +59,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 7000
     """0 = any free one."""
     admin_key: str = ""
-    """Empty: no keys are asked for, and only loopback is served."""
+    """Empty: no keys are asked for, and only loopback is served. Several with commas between them open alike."""
+    read_key: str = ""
+    """Opens what operators read and nothing else; several with commas between them."""
+    allow_hosts: tuple[str, ...] = ()
+    """Names beside loopback's own that a request may be sent to where no keys are asked for."""
     engine_api_key: str = ""
-    """Sent to the engine as a bearer token; from the environment only."""
+    """Sent as a bearer token to every engine that has none of its own; from the environment only."""
+    engine_api_keys: str = ""
+    """Those of single engines, `HOST:PORT=KEY` with commas between them; from the environment only."""
     max_body_bytes: int = 32 * 1024 * 1024
     media_allow: tuple[str, ...] = ()
     """Hosts that images are fetched from which a request names by their address; empty = nothing is fetched."""

@@ -293,7 +293,7 @@ def test_what_was_announced_and_what_is_held_survives_a_restart_of_turnstile(pai
 def test_where_there_is_an_admin_key_only_its_holder_is_told_where_the_engines_are(pair: Pair) -> None:
     client = pair.client(admin_key="secret")
     told = httpx.get(f"{client.url}/healthz", trust_env=False).json()
-    assert (told["status"], told["engines"], told["policy"]) == ("ok", [], [])
+    assert told == {"status": "ok"}
     to_operator = json.loads(client.get("/healthz"))
     assert [each["name"] for each in to_operator["engines"]] == list(pair.names)
     refused = httpx.post(f"{client.url}/policy", json={"version": 1}, trust_env=False)

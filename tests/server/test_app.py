@@ -54,7 +54,7 @@ def test_a_base_url_with_one_v1_too_many_is_told_of_it(room: Any) -> None:
 
 def test_a_path_with_a_slash_too_many_is_not_found_and_sends_nobody_elsewhere(room: Any) -> None:
     answer = room.http.request(
-        "POST", room.client.url + "/r/slash/v1/chat/completions/", headers={"host": "elsewhere.example"}
+        "POST", room.client.url + "/r/slash/v1/chat/completions/", headers={"host": "elsewhere.localhost"}
     )
     assert (answer.status_code, answer.headers.get("location")) == (404, None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -22,6 +23,7 @@ from turnstile.exchange.holding import HoldExpiry
 from turnstile.generation import LiteralSpecials, Retention
 from turnstile.journal import SuspectLogprobs
 from turnstile.server.assembly import Running
+from turnstile.server.engine_keys import ENGINE_API_KEY, ENGINE_API_KEYS
 from turnstile.server.start import listening
 from turnstile.store import Durability
 
@@ -49,7 +51,8 @@ def serve(
     host: options.HostOption = "127.0.0.1",
     port: options.PortOption = 7000,
     admin_key: options.AdminKeyOption = "",
-    engine_api_key: options.EngineApiKeyOption = "",
+    read_key: options.ReadKeyOption = "",
+    allow_host: options.AllowHostOption = None,
     max_body_mb: options.MaxBodyMbOption = 32,
     media_allow: options.MediaAllowOption = None,
     max_images: options.MaxImagesOption = 500,
@@ -95,7 +98,10 @@ def serve(
         host=host,
         port=port,
         admin_key=admin_key,
-        engine_api_key=engine_api_key,
+        read_key=read_key,
+        allow_hosts=tuple(allow_host or ()),
+        engine_api_key=os.environ.get(ENGINE_API_KEY, ""),
+        engine_api_keys=os.environ.get(ENGINE_API_KEYS, ""),
         max_body_bytes=max_body_mb * 1024 * 1024,
         media_allow=tuple(media_allow or ()),
         max_images=max_images,

@@ -75,8 +75,16 @@ PortOption: TypeAlias = Annotated[int, typer.Option(help="Port to listen on; 0 =
 AdminKeyOption: TypeAlias = Annotated[
     str, typer.Option(envvar="TURNSTILE_ADMIN_KEY", help="Ask for keys; needed beyond loopback.", show_envvar=True)
 ]
-EngineApiKeyOption: TypeAlias = Annotated[
-    str, typer.Option(envvar="TURNSTILE_ENGINE_API_KEY", help="Bearer token for the engine.", hidden=True)
+ReadKeyOption: TypeAlias = Annotated[
+    str,
+    typer.Option(envvar="TURNSTILE_READ_KEY", help="Key that opens what changes nothing.", show_envvar=True),
+]
+AllowHostOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="HOST",
+        help="Name beside localhost that clients may use where no keys are asked for; any number of times.",
+    ),
 ]
 MaxBodyMbOption: TypeAlias = Annotated[int, typer.Option(help="Longest request body, in MiB.", min=1)]
 MediaAllowOption: TypeAlias = Annotated[

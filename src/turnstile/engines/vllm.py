@@ -47,7 +47,7 @@ async def is_vllm(wire: Wire) -> bool:
     if answer.status == UNAUTHORIZED:
         raise EngineError(
             f"The engine at {wire.base_url} refused /v1/models with status {answer.status}",
-            "Give the engine's API key with --engine-api-key",
+            "Give the engine's API key in TURNSTILE_ENGINE_API_KEY",
             code="engine_refused",
             status=answer.status,
         )

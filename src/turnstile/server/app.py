@@ -31,6 +31,7 @@ from turnstile.server.entrance import Entrance
 from turnstile.server.keys import Keys, named_rollout
 from turnstile.server.metrics import Metrics
 from turnstile.server.operators import Archive, Operators
+from turnstile.server.origins import Doorkeeper, allowed_hosts
 from turnstile.server.policy import Policy
 from turnstile.server.remote_images import RemoteImages, listed_hosts
 
@@ -58,7 +59,7 @@ class _AgentRoute:
 
 def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy, settings: Settings) -> Starlette:
     """The whole HTTP surface of contract.md over ready-made parts."""
-    keys = Keys(settings.admin_key)
+    keys = Keys(settings.admin_key, settings.read_key)
     metrics = Metrics(lambda: len(rollouts))
     archive.watch.tell(metrics.compared)
     if isinstance(world.engine, EnginePool):
@@ -91,6 +92,8 @@ def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=refusals)
     # A redirect would name a host that the client made up, and no SDK sends its key and body there again.
     app.router.redirect_slashes = False
+    if not keys.required:
+        app.add_middleware(Doorkeeper, allowed=allowed_hosts(settings.allow_hosts), refuse=_refuse)
     return app
 
 

@@ -31,7 +31,9 @@ from turnstile.reports.drift_watch import DriftWatch
 from turnstile.reports.shelf import ModelShelf
 from turnstile.server.app import build_app
 from turnstile.server.certificates import AT_START_S, TooSlow, certificate_of, certificates_folder
-from turnstile.server.fleet import Fleet
+from turnstile.server.engine_keys import EngineKeys
+from turnstile.server.fleet import Fleet, engine_names
+from turnstile.server.keys import check_keys
 from turnstile.server.local_files import LocalFiles, embedded_files
 from turnstile.server.operators import Archive
 from turnstile.server.plugins import with_plugin
@@ -230,6 +232,7 @@ def _notices(settings: Settings, model: _Prepared, *others: str) -> tuple[str, .
     notices: list[str] = []
     if not settings.admin_key:
         notices.append("No admin key: loopback only, no keys are asked for, rollouts begin with their first use")
+    notices += check_keys(settings.admin_key, settings.read_key)
     certified = model.certified
     notices += summary(certified) if certified is not None else [f"Template: not certified. {model.certificate}"]
     return (*notices, *filter(None, others), *model.plugin_notices, *model.accelerated.refused)
@@ -243,10 +246,11 @@ def _without_window(world: World) -> tuple[str, ...]:
 
 async def _connect(settings: Settings, show: ShowProgress) -> Fleet:
     embedded = EmbeddedSettings(cache_home(), settings.context_length, settings.slots)
-    kind, api_key = EngineKind(settings.engine_kind), settings.engine_api_key
+    kind, targets = EngineKind(settings.engine_kind), (settings.engine, *settings.more_engines)
+    keys = EngineKeys.read(settings.engine_api_key, settings.engine_api_keys, engine_names(targets))
     return await Fleet.connect(
-        (settings.engine, *settings.more_engines),
-        lambda target: connect(target, kind, api_key, embedded=embedded, show=show),
+        targets,
+        lambda target: connect(target, kind, keys.of(*engine_names((target,))), embedded=embedded, show=show),
     )
 
 

@@ -28,6 +28,13 @@ from turnstile.templates.accelerators import Accelerated
 from turnstile.templates.advice import summary
 
 
+class Liveness(msgspec.Struct, frozen=True):
+    """The answer to GET /healthz for whoever has no key that opens more."""
+
+    status: str
+    """`ok` or `degraded`."""
+
+
 class Health(msgspec.Struct, frozen=True):
     """The answer to GET /healthz."""
 
@@ -79,6 +86,8 @@ class Desktop:
         trouble = await self._world.engine.health()
         engines, policy = _figures_of(self._world.engine), self._policy.page().engines
         reasons = tuple(filter(None, (trouble, *_limited(engines, policy, self._world.now()))))
+        if not self._is_readers(request):
+            return _json(Liveness("degraded" if reasons else "ok"), 503 if trouble else 200)
         certificate, engine = self._world.certificate, self._world.engine.capabilities
         health = Health(
             status="degraded" if reasons else "ok",
@@ -93,22 +102,22 @@ class Desktop:
             template_limits=summary(certificate) if certificate is not None else (),
             patterns=self._world.served.pattern_counts(),
             accelerated=self._world.accelerated,
-            engines=engines if self._is_operators(request) else (),
-            policy=policy if self._is_operators(request) else (),
+            engines=engines,
+            policy=policy,
         )
-        return Response(msgspec.json.encode(health), 503 if trouble else 200, media_type="application/json")
+        return _json(health, 503 if trouble else 200)
 
-    def _is_operators(self, request: Request) -> bool:
-        """Whether the addresses of engines may be told: an agent should not find them."""
+    def _is_readers(self, request: Request) -> bool:
+        """Whether the engines, their addresses and their troubles may be told: an agent should not find them."""
         try:
-            self._keys.check_operator(request.headers)
+            self._keys.check_reader(request.headers)
         except CallerError:
             return False
         return True
 
     async def figures(self, request: Request) -> Response:
         """GET /metrics."""
-        self._keys.check_operator(request.headers)
+        self._keys.check_reader(request.headers)
         return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def models(self, request: Request) -> Response:
@@ -134,6 +143,10 @@ class Desktop:
         else:
             body = model_body(served, name)
         return Response(body, media_type="application/json", headers=request_headers(named_rollout(request)))
+
+
+def _json(value: msgspec.Struct, status: int) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
 def _figures_of(engine: Engine) -> tuple[EngineFigures, ...]:

@@ -8,6 +8,10 @@ from typing import final
 
 from turnstile.errors import CallerError
 
+ENGINE_API_KEY = "TURNSTILE_ENGINE_API_KEY"
+"""Variable of the environment with the key for every engine; a command line is seen in lists of processes."""
+ENGINE_API_KEYS = "TURNSTILE_ENGINE_API_KEYS"
+"""Variable of the environment with the keys of single engines."""
 _KEY = re.compile(r"[!-~]+")
 
 

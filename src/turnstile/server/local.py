@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from turnstile.client import Client
 from turnstile.config import Settings
 from turnstile.engines.smollm import say_nothing
 from turnstile.server.assembly import ShowProgress
+from turnstile.server.engine_keys import ENGINE_API_KEY, ENGINE_API_KEYS
+from turnstile.server.keys import keys_in
 from turnstile.server.start import listening
 
 
@@ -59,6 +62,8 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         no_quirks: names of quirks that are not acted on.
         admin_key: asks for keys as `turnstile serve --admin-key` does.
 
+    An engine's key comes from TURNSTILE_ENGINE_API_KEY or TURNSTILE_ENGINE_API_KEYS.
+
     Raises: what `turnstile serve` says on bad settings: CallerError, StoreError or EngineError.
     """
     first, *more = [engine] if isinstance(engine, str) else engine
@@ -80,6 +85,8 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         quirks=Path(quirks) if quirks else None,
         no_quirks=tuple(no_quirks),
         admin_key=admin_key,
+        engine_api_key=os.environ.get(ENGINE_API_KEY, ""),
+        engine_api_keys=os.environ.get(ENGINE_API_KEYS, ""),
         port=0,
     )
     with serving(settings, say_nothing) as client:
@@ -97,7 +104,7 @@ def serving(settings: Settings, show: ShowProgress) -> Generator[Client]:
     match news.get():
         case (url, server):
             try:
-                with Client(url, admin_key=settings.admin_key) as client:
+                with Client(url, admin_key=next(iter(keys_in(settings.admin_key)), "")) as client:
                     yield client
             finally:
                 server.should_exit = True

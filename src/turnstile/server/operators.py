@@ -105,7 +105,7 @@ class Operators:
 
     async def list(self, request: Request) -> Response:
         """GET /rollouts."""
-        self._keys.check_operator(request.headers)
+        self._keys.check_reader(request.headers)
         query = request.query_params
         status = query.get("status")
         if status is not None and status not in set(RolloutStatus):
@@ -179,7 +179,7 @@ class Operators:
 
     async def policy(self, request: Request) -> Response:
         """GET /policy."""
-        self._keys.check_operator(request.headers)
+        self._keys.check_reader(request.headers)
         return _json(self._policy.page())
 
     async def _read(self, request: Request, kind: type[BodyT]) -> BodyT:
@@ -192,7 +192,7 @@ class Operators:
 
     async def _from_journal(self, request: Request, work: Callable[[Forest], T]) -> T:
         """Do work on a rollout as the journal has it, away from the event loop."""
-        self._keys.check_operator(request.headers)
+        self._keys.check_reader(request.headers)
         rollout_id = (await self._rollouts.get(request.path_params["rollout_id"])).opened.rollout_id
         return await asyncio.to_thread(lambda: work(Forest.of(self._reader.records(rollout_id))))
 

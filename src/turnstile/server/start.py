@@ -12,7 +12,9 @@ import uvicorn
 from turnstile.config import Settings
 from turnstile.errors import CallerError
 from turnstile.server.assembly import Running, ShowProgress, assemble
+from turnstile.server.keys import check_keys
 from turnstile.server.local_files import local_files
+from turnstile.server.origins import allowed_hosts
 from turnstile.server.severing import unlogged
 from turnstile.server.stopping import CANCELLED_AFTER_S, Server
 
@@ -56,6 +58,8 @@ async def listening(
 
 
 def _refuse_open_doors(settings: Settings) -> None:
+    check_keys(settings.admin_key, settings.read_key)
+    allowed_hosts(settings.allow_hosts)
     loopback = settings.host in ("localhost", "::1") or settings.host.startswith("127.")
     if not settings.admin_key and not loopback:
         raise CallerError(
