@@ -176,6 +176,28 @@ class FailReason(enum.StrEnum):
     """The process ended while the call was running."""
 
 
+class EndReason(enum.StrEnum):
+    """Who or what closed a rollout."""
+
+    RUNNER = "runner"
+    """Whoever runs it said that it is over."""
+    IDLE_TIMEOUT = "idle_timeout"
+    """No call came for as long as `--idle-timeout` allows; it is `aborted`, and has no reward."""
+    STORE_DAMAGED = "store_damaged"
+    """Some of its records were lost with a damaged store; it is `aborted`, and withheld from training."""
+
+
+class DeleteReason(enum.StrEnum):
+    """Why an attempt of a rollout was removed from the store."""
+
+    ASKED = "asked"
+    """An operator named it."""
+    AGE = "age"
+    """It was closed for longer than is kept."""
+    SIZE = "size"
+    """The store took more room than is allowed, and it was the oldest."""
+
+
 class NoteCode(enum.StrEnum):
     """What was noticed, forgiven or repaired on the way; never a reason by itself to mask or fork."""
 

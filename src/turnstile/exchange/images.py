@@ -38,7 +38,7 @@ class Gallery:
 
     def _keep(self, by_hash: Mapping[str, bytes]) -> None:
         for sha256, data in by_hash.items():
-            if not self._blobs.has(sha256):
+            if not self._blobs.ask_for(sha256):
                 self._blobs.put(data)
 
     async def media_of(self, image: Image) -> Media:

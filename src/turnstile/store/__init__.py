@@ -1,8 +1,8 @@
 """The journal on disk."""
 
 from turnstile.store.blobs import Blobs
-from turnstile.store.reader import Reader, RolloutSummary
+from turnstile.store.reader import Exported, Reader, RolloutSummary
 from turnstile.store.schema import Durability
 from turnstile.store.writer import Journal
 
-__all__ = ["Blobs", "Durability", "Journal", "Reader", "RolloutSummary"]
+__all__ = ["Blobs", "Durability", "Exported", "Journal", "Reader", "RolloutSummary"]

@@ -34,7 +34,7 @@ class Blobs:
         """
         sha256 = hashlib.sha256(content).hexdigest()
         file = self._file(sha256)
-        if not file.exists():
+        if not self.ask_for(sha256):
             try:
                 _write_whole(file, content)
             except OSError as error:
@@ -47,6 +47,50 @@ class Blobs:
     def has(self, sha256: str) -> bool:
         """Whether bytes with this hash are kept, without reading them."""
         return self._file(sha256).exists()
+
+    def ask_for(self, sha256: str) -> bool:
+        """Whether bytes with this hash are kept; if so, nobody removes them for a while (`remove_quiet`).
+
+        Whoever is about to name a blob in a record asks for it first.
+        """
+        file = self._file(sha256)
+        try:
+            os.utime(file)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            # Another user's file, or a medium that cannot be written: nobody removes anything there either.
+            return file.exists()
+        # Looked at once more: it may have been on its way out when its time was set.
+        return file.exists()
+
+    def remove_quiet(self, sha256: str, quiet_s: float, now_s: float) -> int:
+        """Remove a blob that nobody has put or asked for in the last `quiet_s` seconds.
+
+        It goes under another name first, so that who asks for it from then on writes it anew, and comes back if
+        somebody had asked before. `now_s` is the clock's, in seconds since 1970.
+
+        Returns: how many bytes were removed; 0 if it was not quiet, or not there.
+        Raises: StoreError if the directory cannot be written.
+        """
+        file = self._file(sha256)
+        leaving = file.with_name(f"{_DRAFT}{sha256}")
+        try:
+            if now_s - file.stat().st_mtime < quiet_s:
+                return 0
+            os.replace(file, leaving)
+            found = leaving.stat()
+            if now_s - found.st_mtime < quiet_s:
+                os.replace(leaving, file)
+                return 0
+            leaving.unlink()
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise StoreError(
+                f"Cannot remove `{file}`: {error.strerror}", "Make the directory writable for this user"
+            ) from error
+        return found.st_size
 
     def get(self, sha256: str) -> bytes:
         """The bytes with this hash.
@@ -110,6 +154,12 @@ def _sync_directories(directory: Path) -> None:
 def blob_files(directory: Path) -> Iterator[Path]:
     """The files of all blobs of the store in `directory`, in order; each is named by its hash."""
     return (file for file in sorted((directory / BLOBS_DIRECTORY).glob("??/*")) if _SHA256.fullmatch(file.name))
+
+
+def leaving_name(draft: Path) -> str:
+    """The hash of the blob that a draft was before it began to leave; empty if it is half-written."""
+    name = draft.name.removeprefix(_DRAFT)
+    return name if _SHA256.fullmatch(name) else ""
 
 
 def draft_files(directory: Path) -> Iterator[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -17,14 +18,17 @@ from turnstile.journal import Record, RolloutStatus, decode
 from turnstile.store.faults import fault
 from turnstile.store.schema import JOURNAL_FILE, open_readonly
 from turnstile.store.tables import checksum
+from turnstile.store.tombstones import SELECT_TOMBSTONE, Tombstone, tombstone_of
 
 _PAGE = 64
 """Records read at a time, so that a long rollout is never whole in memory."""
 _SUMMARIES = 1000
 """Attempts that are listed at a time."""
 
-_SUMMARY = """SELECT number, rollout_id, attempt, status, opened_at, finished_at, group_id, task_id, sample_index,
-    parent_rollout_id, agent_name, calls, turns, failed_calls, forks, sampled_tokens, reward FROM rollouts"""
+_MARKS = "FROM exports WHERE exports.rollout_id = rollouts.rollout_id AND exports.attempt = rollouts.attempt"
+_SUMMARY = f"""SELECT number, rollout_id, attempt, status, opened_at, finished_at, group_id, task_id, sample_index,
+    parent_rollout_id, agent_name, calls, turns, failed_calls, forks, sampled_tokens, reward,
+    (SELECT max(exported_at) {_MARKS}), (SELECT destination {_MARKS} ORDER BY exported_at DESC LIMIT 1) FROM rollouts"""
 _RECORDS = """SELECT seq, crc32, body FROM records
     WHERE rollout_id = ? AND attempt = ? AND seq > ? ORDER BY seq LIMIT ?"""
 _IS_LATEST = """NOT EXISTS (SELECT 1 FROM rollouts AS later
@@ -59,6 +63,20 @@ class RolloutSummary(msgspec.Struct, frozen=True):
     sampled_tokens: int = 0
     """Of all choices of all answered calls."""
     reward: float | None = None
+    exported_at: datetime | None = None
+    """When it last left for somewhere; None: it is only here."""
+    exported_to: str | None = None
+    """Where it went then."""
+
+
+class Exported(enum.StrEnum):
+    """Whether an attempt has left the store."""
+
+    YES = "yes"
+    NO = "no"
+
+
+_IS_EXPORTED = {Exported.YES: f"EXISTS (SELECT 1 {_MARKS})", Exported.NO: f"NOT EXISTS (SELECT 1 {_MARKS})"}
 
 
 @final
@@ -93,7 +111,8 @@ class Reader:
         """The records of one attempt in the order of their appends, the latest attempt if none is named.
 
         Lazy: what is appended while it runs may show up at the end. Empty for a rollout that is not there.
-        Raises: StoreError that names the record which is damaged.
+        Raises: StoreError that names the record which is damaged, or says that the attempt was deleted, even while
+            it was read: what came before is not all of it then.
         """
         attempt = self.latest_attempt(rollout_id) if attempt is None else attempt
         last = 0
@@ -101,13 +120,24 @@ class Reader:
             for row in page:
                 record, last = self._decode(rollout_id, row)
                 yield record
+        self._refuse_deleted(rollout_id, attempt)
 
-    def rollouts(
+    def _refuse_deleted(self, rollout_id: str, attempt: int) -> None:
+        gone = self._select("SELECT 1 FROM tombstones WHERE rollout_id = ? AND attempt = ?", (rollout_id, attempt))
+        if gone:
+            raise StoreError(
+                f"Attempt {attempt} of rollout `{rollout_id}` was deleted",
+                "Take it from where it was exported to",
+                code="rollout_deleted",
+            )
+
+    def rollouts(  # noqa: PLR0913 - what a listing may be narrowed by, all by name
         self,
         *,
         group_id: str | None = None,
         task_id: str | None = None,
         status: RolloutStatus | None = None,
+        exported: Exported | None = None,
         after: int = 0,
         limit: int = 100,
     ) -> list[RolloutSummary]:
@@ -117,6 +147,7 @@ class Reader:
             group_id: only this group; None = any.
             task_id: only this task; None = any.
             status: only this status; None = any.
+            exported: only those that have left the store, or have not; None = any.
             after: the `number` of the last summary of the page before; 0 = the first page.
             limit: how many at most.
 
@@ -126,7 +157,7 @@ class Reader:
         named += [("group_id = ?", group_id)] if group_id is not None else []
         named += [("task_id = ?", task_id)] if task_id is not None else []
         named += [("status = ?", status.value)] if status is not None else []
-        clauses = " AND ".join(clause for clause, _ in named)
+        clauses = " AND ".join([*(clause for clause, _ in named), *([_IS_EXPORTED[exported]] if exported else [])])
         values = (*(value for _, value in named), limit)
         return self._summaries(f"{_SUMMARY} WHERE {clauses} ORDER BY number LIMIT ?", values)
 
@@ -154,6 +185,20 @@ class Reader:
         """The number of a rollout's latest attempt; 0 if it was never opened. Raises: StoreError."""
         summary = self.rollout(rollout_id)
         return summary.attempt if summary else 0
+
+    def tombstones(self, *, after: int = 0, limit: int = 100) -> list[Tombstone]:
+        """One page of the attempts that were deleted, in the order in which they were opened. Raises: StoreError."""
+        return self._tombstones(f"{SELECT_TOMBSTONE} WHERE number > ? ORDER BY number LIMIT ?", (after, limit))
+
+    def deleted(self, rollout_id: str) -> Tombstone | None:
+        """The latest attempt of a rollout that was deleted; None if none was. Raises: StoreError."""
+        found = self._tombstones(
+            f"{SELECT_TOMBSTONE} WHERE rollout_id = ? ORDER BY attempt DESC LIMIT 1", (rollout_id,)
+        )
+        return found[0] if found else None
+
+    def _tombstones(self, query: str, values: Sequence[_Value]) -> list[Tombstone]:
+        return [tombstone_of(row) for row in self._select(query, values)]
 
     def meta(self, key: str) -> str | None:
         """A fact about the store itself; None if it was never set. Raises: StoreError."""

@@ -173,7 +173,7 @@ def open_readonly(file: Path) -> sqlite3.Connection:
         raise fault(error, file, "open the journal") from error
     try:
         _refuse_foreign(connection, file)
-        version = _version(connection)
+        version = version_of(connection)
         if version:
             _stand_in(connection, version)
     except sqlite3.Error as error:
@@ -188,31 +188,6 @@ def open_readonly(file: Path) -> sqlite3.Connection:
             f"The journal `{file}` is empty",
             "Start `turnstile serve` on it once if it never held anything, else restore it from a copy",
             code="journal_empty",
-        )
-    return connection
-
-
-def open_beside(file: Path, patience_s: float) -> sqlite3.Connection:
-    """A connection for short changes beside a server that may be running; it brings nothing up to date.
-
-    Raises: StoreError if there is no journal, it is of another version, damaged or cannot be written.
-    """
-    open_readonly(file).close()
-    try:
-        connection = sqlite3.connect(file, timeout=patience_s, isolation_level=None)
-    except sqlite3.Error as error:
-        raise fault(error, file, "open the journal") from error
-    try:
-        version = _version(connection)
-    except sqlite3.Error as error:
-        connection.close()
-        raise fault(error, file, "open the journal") from error
-    if version != VERSION:
-        connection.close()
-        raise StoreError(
-            f"The journal `{file}` has version {version}, and this Turnstile writes version {VERSION}",
-            "Start this version's `turnstile serve` on it once, which brings it up to date",
-            code="store_too_old",
         )
     return connection
 
@@ -236,7 +211,8 @@ def _readonly_uri(file: Path) -> str:
     return f"{uri}&immutable=1" if is_archive else uri
 
 
-def _version(connection: sqlite3.Connection) -> int:
+def version_of(connection: sqlite3.Connection) -> int:
+    """The version of an open journal; 0: it has no tables yet. Raises: sqlite3.Error."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
@@ -245,7 +221,7 @@ def _refuse_foreign(connection: sqlite3.Connection, file: Path) -> None:
     tables = int(connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0])
     if owner != APPLICATION_ID and (owner or tables):
         raise StoreError(f"The database `{file}` is no journal of Turnstile's", "Give the store another directory")
-    version = _version(connection)
+    version = version_of(connection)
     if version > VERSION:
         raise StoreError(
             f"The journal `{file}` has version {version}, newer than the {VERSION} that this Turnstile knows",
@@ -255,12 +231,12 @@ def _refuse_foreign(connection: sqlite3.Connection, file: Path) -> None:
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    if _version(connection) == VERSION:
+    if version_of(connection) == VERSION:
         return
     connection.execute("BEGIN EXCLUSIVE")
     try:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        before = _version(connection)
+        before = version_of(connection)
         for step in MIGRATIONS[before:]:
             for change in step:
                 if isinstance(change, str):

@@ -31,8 +31,8 @@ class Compacted(msgspec.Struct, frozen=True):
 def back_up(source: Path, target: Path, done: Callable[[int], None]) -> int:
     """Copy a store, also while a server writes to it; the copy is the store as it was at one moment.
 
-    The journal is copied first and named last: everything that it refers to was on disk before it, and a copy that
-    broke off has no journal, so that nobody takes it for a store.
+    The journal is named last: a copy that broke off has none, so that nobody takes it for a store. Blobs are copied
+    before it, because a server may remove them with their rollouts, and after it, because it may write new ones.
 
     Args:
         source: directory of the store.
@@ -45,16 +45,14 @@ def back_up(source: Path, target: Path, done: Callable[[int], None]) -> int:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise CallerError(f"`{target}` is there already and is not empty", "Give a directory that does not exist yet")
     reading = open_readonly(source / JOURNAL_FILE)
-    draft = target / f"{JOURNAL_FILE}.partial"
+    draft, copied = target / f"{JOURNAL_FILE}.partial", set[str]()
     try:
         target.mkdir(parents=True, exist_ok=True)
+        _copy_blobs(source, target, copied, done)
         with contextlib.closing(sqlite3.connect(draft)) as writing:
             reading.backup(writing)
-        copied = 0
-        for file in blob_files(source):
-            _copy(file, target / BLOBS_DIRECTORY / file.parent.name / file.name)
-            copied += 1
-            done(copied)
+        # Once more for what came between: only what nobody has asked for lately is ever removed, so these stay.
+        _copy_blobs(source, target, copied, done)
         _synced(draft)
         os.replace(draft, target / JOURNAL_FILE)
     except sqlite3.Error as error:
@@ -63,7 +61,7 @@ def back_up(source: Path, target: Path, done: Callable[[int], None]) -> int:
         raise StoreError(f"Cannot copy the store to `{target}`: {error}", "Free space there and try again") from error
     finally:
         reading.close()
-    return copied
+    return len(copied)
 
 
 def compact(directory: Path, wanted: Callable[[], frozenset[str]]) -> Compacted:
@@ -95,9 +93,21 @@ def compact(directory: Path, wanted: Callable[[], frozenset[str]]) -> Compacted:
         lock.release()
 
 
+def _copy_blobs(source: Path, target: Path, copied: set[str], done: Callable[[int], None]) -> None:
+    for file in blob_files(source):
+        if file.name in copied:
+            continue
+        # One that is removed meanwhile is named by nothing that is in the copy of the journal, made later.
+        with contextlib.suppress(FileNotFoundError):
+            _copy(file, target / BLOBS_DIRECTORY / file.parent.name / file.name)
+            copied.add(file.name)
+            done(len(copied))
+
+
 def _copy(file: Path, to: Path) -> None:
     to.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(file, to)
+    with file.open("rb") as content, to.open("wb") as copy:
+        shutil.copyfileobj(content, copy)
     _synced(to)
 
 

@@ -7,14 +7,15 @@ caller waits for one commit, and a thousand callers share few of them (group com
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import queue
 import sqlite3
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import final
+from typing import Any, Generic, TypeAlias, TypeVar, final
 
 from turnstile.errors import StoreError
 from turnstile.journal import Record, encode
@@ -22,6 +23,8 @@ from turnstile.store.faults import fault
 from turnstile.store.lock import StoreLock
 from turnstile.store.schema import JOURNAL_FILE, LOCK_FILE, Durability, open_writable
 from turnstile.store.tables import Row, insert, set_meta
+
+T = TypeVar("T")
 
 
 @final
@@ -37,12 +40,55 @@ class _Append:
         self.answer: asyncio.Future[None] = self.loop.create_future()
         self.refusal: StoreError | None = None
 
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Insert all rows; one that is refused takes back its own append and no other."""
+        try:
+            for row in self.rows:
+                insert(connection, row)
+            for key, value in self.meta:
+                set_meta(connection, key, value)
+        except StoreError as error:
+            self.refusal = error
+            connection.execute("ROLLBACK TO one")
+
     def settle(self) -> None:
         """Wake the caller; on the caller's own loop."""
         if self.refusal is None:
             self.answer.set_result(None)
         else:
             self.answer.set_exception(self.refusal)
+
+
+@final
+class _Change(Generic[T]):
+    """A step that another thread waits for."""
+
+    __slots__ = ("_found", "_step", "answer", "refusal")
+
+    def __init__(self, step: Callable[[sqlite3.Connection], T]) -> None:
+        self.answer: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self.refusal: StoreError | None = None
+        self._step = step
+        self._found: list[T] = []
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Take the step; what it did is taken back if it refuses."""
+        self._found.clear()
+        try:
+            self._found.append(self._step(connection))
+        except StoreError as error:
+            self.refusal = error
+            connection.execute("ROLLBACK TO one")
+
+    def settle(self) -> None:
+        """Wake the caller."""
+        if self.refusal is None:
+            self.answer.set_result(self._found[0])
+        else:
+            self.answer.set_exception(self.refusal)
+
+
+_Work: TypeAlias = _Append | _Change[Any]
 
 
 @final
@@ -62,7 +108,7 @@ class Journal:
         self._lock = lock
         self._patience_s = patience_s
         self._connection: sqlite3.Connection | None = None
-        self._waiting: queue.SimpleQueue[_Append | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._gate = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="turnstile-journal", daemon=True)
@@ -120,6 +166,19 @@ class Journal:
         """
         await self._write(_Append((), ((key, value),)))
 
+    def change(self, step: Callable[[sqlite3.Connection], T]) -> T:
+        """Take a short step inside a transaction of the writer's; blocks until it is committed, so never on a loop.
+
+        Args:
+            step: given the connection that writes; what it returns is returned. It raises StoreError to be taken back,
+                else only sqlite3.Error, and keeps nothing outside the database.
+
+        Raises: StoreError, and then nothing has changed.
+        """
+        change = _Change(step)
+        self._hand_over(change)
+        return change.answer.result()
+
     def close(self) -> None:
         """Write what waits, then let the store go; blocks for one commit. A second call does nothing."""
         with self._gate:
@@ -130,14 +189,17 @@ class Journal:
         self._thread.join()
 
     async def _write(self, append: _Append) -> None:
+        self._hand_over(append)
+        await _outcome(append.answer)
+
+    def _hand_over(self, work: _Work) -> None:
         with self._gate:
             if self._closed:
                 raise StoreError(f"The journal `{self._file}` is closed", "Start the server again")
-            self._waiting.put(append)
-        await _outcome(append.answer)
+            self._waiting.put(work)
 
     def _run(self) -> None:
-        group: list[_Append] = []
+        group: list[_Work] = []
         try:
             while True:
                 group, more = self._next_group()
@@ -153,9 +215,9 @@ class Journal:
                 self._disconnect()
             self._lock.release()
 
-    def _next_group(self) -> tuple[list[_Append], bool]:
+    def _next_group(self) -> tuple[list[_Work], bool]:
         """All that waits, at least one; False with the last of them."""
-        group: list[_Append] = []
+        group: list[_Work] = []
         item = self._waiting.get()
         while item is not None:
             group.append(item)
@@ -165,15 +227,17 @@ class Journal:
                 return group, True
         return group, False
 
-    def _commit(self, group: list[_Append]) -> None:
+    def _commit(self, group: list[_Work]) -> None:
         if not group:
             return
         try:
             connection = self._connection or open_writable(self._file, self._patience_s, self._durability)
             self._connection = connection
             connection.execute("BEGIN IMMEDIATE")
-            for append in group:
-                _insert_together(connection, append)
+            for work in group:
+                connection.execute("SAVEPOINT one")
+                work.write(connection)
+                connection.execute("RELEASE one")
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._fail(group, fault(error, self._file, "write a record"))
@@ -182,14 +246,14 @@ class Journal:
         _wake(group)
         group.clear()
 
-    def _fail(self, group: list[_Append], error: StoreError) -> None:
+    def _fail(self, group: list[_Work], error: StoreError) -> None:
         """Nothing of the group was written; a fresh connection next time, in case the cause has gone by then."""
         with contextlib.suppress(sqlite3.Error):
             self._disconnect()
         for append in group:
             append.refusal = StoreError(error.problem, error.remedy, code=error.code)
 
-    def _refuse(self, group: list[_Append]) -> None:
+    def _refuse(self, group: list[_Work]) -> None:
         with contextlib.suppress(queue.Empty):
             while True:
                 item = self._waiting.get_nowait()
@@ -219,24 +283,13 @@ async def _outcome(answer: asyncio.Future[None]) -> None:
         raise cancelled
 
 
-def _insert_together(connection: sqlite3.Connection, append: _Append) -> None:
-    """All rows of one append; a row that is refused takes back its own append and no other."""
-    connection.execute("SAVEPOINT append")
-    try:
-        for row in append.rows:
-            insert(connection, row)
-        for key, value in append.meta:
-            set_meta(connection, key, value)
-    except StoreError as error:
-        append.refusal = error
-        connection.execute("ROLLBACK TO append")
-    connection.execute("RELEASE append")
-
-
-def _wake(group: list[_Append]) -> None:
+def _wake(group: list[_Work]) -> None:
     by_loop: defaultdict[asyncio.AbstractEventLoop, list[_Append]] = defaultdict(list)
-    for append in group:
-        by_loop[append.loop].append(append)
+    for work in group:
+        if isinstance(work, _Append):
+            by_loop[work.loop].append(work)
+        else:
+            work.settle()
     for loop, appends in by_loop.items():
         # A loop that is closed has nobody left who waits.
         with contextlib.suppress(RuntimeError):
