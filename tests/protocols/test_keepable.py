@@ -34,3 +34,9 @@ def test_what_cannot_is_refused_by_its_field(written: str, problem: str) -> None
         check_json(written, "tools[0]")
     assert refused.value.problem.startswith(problem)
     assert (refused.value.code, refused.value.param) == ("invalid_value", "tools[0]")
+
+
+def test_fewer_levels_may_be_asked_for() -> None:
+    check_json(nested(10), "tools[0]", 10)
+    with pytest.raises(CallerError, match="`tools\\[0\\]` is nested more than 10 levels deep"):
+        check_json(nested(12), "tools[0]", 10)
