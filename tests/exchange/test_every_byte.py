@@ -26,8 +26,10 @@ from turnstile.history.forest import Forest
 from turnstile.parsing.formats import by_name
 from turnstile.protocols import DIALECTS
 from turnstile.protocols.base import Dialect
+from turnstile.server import agents
 from turnstile.server.agents import Desk, Limits
-from turnstile.server.metrics import Metrics
+from turnstile.server.call_report import CallReport
+from turnstile.server.visit import Visit
 from turnstile.store import Reader
 from turnstile.trajectory.assemble import assemble
 from turnstile.trajectory.validate import validate
@@ -57,6 +59,10 @@ class Client(msgspec.Struct):
                 await asyncio.sleep(0)
 
 
+def unheard(_: CallReport) -> None:
+    """Nobody is told of calls."""
+
+
 class Line:
     """A desk, and clients of one dialect in front of it."""
 
@@ -81,7 +87,8 @@ class Line:
 
         path, _, query = self.speaker.url(Urls(), True).partition("?")
         scope = {"type": "http", "method": "POST", "headers": [], "path": path, "query_string": query.encode()}
-        await self.desk.serve(Request(scope, receive), client.send, self.dialect, rollout, path)
+        visit = Visit(self.dialect, path, "")
+        await self.desk.serve(Request(scope, receive), agents.Line(client.send, visit), rollout, path)
 
 
 class Urls:
@@ -129,7 +136,7 @@ async def test_a_client_may_hang_up_at_any_byte(
     names = (f"r{at}" for at in itertools.count())
     limits = Limits(max_body_bytes=1 << 20, keep_alive_s=60, grace_s=grace_s, finish_patience_s=1)
     async with asyncio.TaskGroup() as tasks:
-        line = Line(Desk(thoughtful, rollouts, tasks, limits, Metrics(lambda: 0)), dialect, speaker)
+        line = Line(Desk(thoughtful, rollouts, tasks, limits, unheard), dialect, speaker)
         recorded = await rollouts.create(Opening(next(names)), "")
         fake.script(fake.ids(ANSWER))
         body = (await line.ask(recorded, "go")).pieces

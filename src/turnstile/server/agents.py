@@ -7,7 +7,6 @@ answer, and everything about streaming is decided by whether the encoder hands o
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from collections.abc import Mapping
@@ -36,9 +35,9 @@ from turnstile.protocols.keepable import check_keepable
 from turnstile.protocols.models import check_model
 from turnstile.protocols.quirks import apply
 from turnstile.reasons import DiscardReason
-from turnstile.server.metrics import Metrics
 from turnstile.server.remote_images import RemoteImages
 from turnstile.server.severing import StreamSevered
+from turnstile.server.visit import TellCall, Visit
 
 log = logging.getLogger("turnstile.calls")
 
@@ -58,28 +57,30 @@ class Desk:
     """Starts calls and answers those who wait for them."""
 
     def __init__(
-        self, world: World, rollouts: Rollouts, tasks: asyncio.TaskGroup, limits: Limits, metrics: Metrics
+        self, world: World, rollouts: Rollouts, tasks: asyncio.TaskGroup, limits: Limits, tell: TellCall
     ) -> None:
         self.world = world
         self.rollouts = rollouts
-        self.metrics = metrics
+        self.tell = tell
         self._tasks = tasks
         self._limits = limits
 
-    async def serve(self, request: Request, send: Send, dialect: Dialect, rollout: OpenRollout, path: str) -> None:
+    async def serve(self, request: Request, line: Line, rollout: OpenRollout, path: str) -> None:
         """Answer one request of an agent whose rollout is known and whose key was checked.
 
         Raises: StreamSevered when all is done and the connection is to be cut.
         """
-        line = Line(send, rollout.opened.rollout_id)
+        visit = line.visit
+        visit.enters(rollout)
         began = self.world.now()
         try:
-            decoded, digest, found = await self._take(request, dialect, rollout, path)
+            decoded, digest, found = await self._take(request, visit, rollout, path)
         except TurnstileError as error:
-            await self._refused(rollout, dialect, error, began)
-            await line.refuse(dialect, error)
+            await self._refused(rollout, visit.dialect, error, began)
+            await line.refuse(error)
             return
         flight = found.flight or self._launch(rollout, decoded.call, digest)
+        visit.boards(flight, found.how)
         head = AnswerHead(_answer_id(rollout, flight), int(began.timestamp()), decoded.call.model)
         line.request_id = request_id(head)
         encoder = decoded.answer_with(head)
@@ -88,24 +89,25 @@ class Desk:
             await self._note_repeat(rollout, flight, found.how)
         except StoreError as error:
             follower.leave()
-            await line.refuse(dialect, error, flight)
+            await line.refuse(error, flight)
             return
         async with asyncio.TaskGroup() as hands:
             watcher = hands.create_task(_leave_on_hang_up(request.receive, follower))
-            await self._follow(flight, follower, line, dialect, encoder)
+            await self._follow(flight, follower, line, encoder)
             delivered = line.ended and not follower.left
             watcher.cancel()
         follower.leave()
+        visit.is_over = delivered or line.severed
         await self._settle(rollout, flight, delivered=delivered)
-        self.metrics.answered(dialect.name, flight, (self.world.now() - began).total_seconds())
         if line.severed:
             raise StreamSevered
 
     async def _take(
-        self, request: Request, dialect: Dialect, rollout: OpenRollout, path: str
+        self, request: Request, visit: Visit, rollout: OpenRollout, path: str
     ) -> tuple[Decoded, str, Found]:
         body = await read_body(request, self._limits.max_body_bytes)
-        decoded = dialect.decode(WireRequest(body, dict(request.headers), path, dict(request.query_params)))
+        visit.was_read()
+        decoded = visit.dialect.decode(WireRequest(body, dict(request.headers), path, dict(request.query_params)))
         check_model((self.world.served.model,), decoded.call.model)
         check_keepable(decoded.call)
         if rollout.closing:
@@ -146,9 +148,7 @@ class Desk:
         progress.call_id = flight.call_id if state is not None else ""
         record, _ = failure(error, progress, self.world.now())
         if state is None or state.is_open:
-            # Where the journal itself is what failed, the open call is recorded at the next start.
-            with contextlib.suppress(StoreError):
-                await rollout.keep(record)
+            await rollout.keep_at_last(record)
         flight.land(error)
         rollout.repeats.failed(flight)
 
@@ -160,7 +160,7 @@ class Desk:
         record, _ = failure(error, Progress(rollout.opened.rollout_id, dialect.name), failed_at)
         await rollout.keep(record)
 
-    async def _follow(self, flight: Flight, follower: Follower, line: Line, dialect: Dialect, encoder: Encoder) -> None:
+    async def _follow(self, flight: Flight, follower: Follower, line: Line, encoder: Encoder) -> None:
         async for delta in follower.deltas(self._limits.keep_alive_s):
             piece = encoder.keep_alive() if delta is None else encoder.feed(delta)
             if piece:
@@ -171,7 +171,7 @@ class Desk:
             case TurnstileError() as error if line.open:
                 await line.break_off(flight, encoder.media_type, encoder.fail(error))
             case TurnstileError() as error:
-                await line.refuse(dialect, error, flight)
+                await line.refuse(error, flight)
             case None:
                 pass
 
@@ -188,7 +188,7 @@ class Desk:
         """An answer that nobody took is in the journal, and is marked so."""
         if isinstance(flight.outcome, Answer) and flight.waiting == 0 and not flight.delivered:
             rollout.repeats.lost(flight)
-            await rollout.keep(
+            await rollout.keep_at_last(
                 AnswerUndelivered(
                     rollout.opened.rollout_id, flight.call_id, self.world.now(), DiscardReason.CLIENT_GONE
                 )
@@ -254,9 +254,10 @@ _LAST_WORDS_S = 0.1
 class Line:
     """The socket's side of one answer: headers leave with the first bytes."""
 
-    def __init__(self, send: Send, rollout_id: str) -> None:
+    def __init__(self, send: Send, visit: Visit) -> None:
         self._send = send
-        self._rollout_id = rollout_id
+        self.visit = visit
+        """What happens to the request is noted there."""
         self.open = False
         """Whether headers have left."""
         self.ended = False
@@ -286,22 +287,25 @@ class Line:
         else:
             await self.end(flight, media_type, ending)
 
-    async def refuse(self, dialect: Dialect, error: TurnstileError, flight: Flight | None = None) -> None:
+    async def refuse(self, error: TurnstileError, flight: Flight | None = None) -> None:
         """Answer with an error, before anything else has left."""
+        self.visit.refused = error.code
         await self._start(error.status, "application/json", _headers(flight) if flight else {})
-        await self._put({"type": "http.response.body", "body": dialect.refuse(error), "more_body": False})
-        self.ended = True
+        body = self.visit.dialect.refuse(error)
+        await self._put({"type": "http.response.body", "body": body, "more_body": False})
+        self.ended = self.visit.is_over = True
 
     async def _start(self, status: int, media_type: str, more: Mapping[str, str]) -> None:
         if self.open:
             return
         headers = {"content-type": media_type, **more}
-        headers |= request_headers(self._rollout_id, self.request_id)
+        headers |= request_headers(self.visit.rollout_id, self.request_id)
         if status in (429, 503):
             # Codex gives up at once on a 429 that does not say when to come back.
             headers["retry-after"] = "1"
         packed = [(name.encode(), value.encode()) for name, value in headers.items()]
         await self._put({"type": "http.response.start", "status": status, "headers": packed})
+        self.visit.status = status
         self.open = True
 
     async def _put(self, message: AsgiMessage) -> None:

@@ -34,6 +34,8 @@ from turnstile.server.operators import Archive, Operators
 from turnstile.server.origins import Doorkeeper, allowed_hosts
 from turnstile.server.policy import Policy
 from turnstile.server.remote_images import RemoteImages, listed_hosts
+from turnstile.server.severing import StreamSevered
+from turnstile.server.visit import Visit
 
 Refuse: TypeAlias = Callable[[Request, Exception], Awaitable[Response]]
 
@@ -48,13 +50,25 @@ class _AgentRoute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
+        desk: Desk = scope["state"]["desk"]
+        visit = Visit(self._dialect, self._path, named_rollout(request))
+        try:
+            await self._answer(request, Line(send, visit), desk)
+        except StreamSevered:
+            raise
+        except Exception:
+            visit.broke()
+            raise
+        finally:
+            visit.leave(desk.tell)
+
+    async def _answer(self, request: Request, line: Line, desk: Desk) -> None:
         try:
             rollout = await self._entrance.rollout(request)
         except TurnstileError as error:
-            await Line(send, named_rollout(request)).refuse(self._dialect, error)
+            await line.refuse(error)
             return
-        desk: Desk = scope["state"]["desk"]
-        await desk.serve(request, send, self._dialect, rollout, address_of(self._path, request))
+        await desk.serve(request, line, rollout, address_of(self._path, request))
 
 
 def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy, settings: Settings) -> Starlette:
@@ -71,7 +85,7 @@ def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[dict[str, Desk]]:
         async with asyncio.TaskGroup() as calls, _watched(world.engine):
-            yield {"desk": Desk(world, rollouts, calls, limits, metrics)}
+            yield {"desk": Desk(world, rollouts, calls, limits, metrics.answered)}
             rollouts.abandon_running()
 
     entrance = Entrance(rollouts, keys)

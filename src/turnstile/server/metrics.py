@@ -1,4 +1,4 @@
-"""What Prometheus may ask: counts and latencies, never content."""
+"""What Prometheus may ask: counts and latencies, never content, and never a label that grows with use."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from turnstile.conversation import Answer
-from turnstile.errors import TurnstileError
-from turnstile.exchange.inflight import Flight
-from turnstile.generation import history_header
+from turnstile.exchange.repeats import Repeat
 from turnstile.reports.drift_watch import Seen
+from turnstile.server.call_report import NO_STATUS, CallReport, Prompted, Took
+from turnstile.trajectory.shapes import TokenCounts
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_OWN_SECONDS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+"""For what takes milliseconds where all is well."""
 
 
 class Metrics:
@@ -20,40 +21,112 @@ class Metrics:
 
     def __init__(self, open_rollouts: Callable[[], int]) -> None:
         self.registry = CollectorRegistry()
-        self._calls = Counter(
-            "turnstile_calls", "Answered requests of agents", ("dialect", "history", "outcome"), registry=self.registry
+        self._calls = self._counter("calls", "Answered requests of agents", "dialect", "history", "outcome")
+        self._prompts = self._counter("prompts", "Planned calls by how their prompt came about", "history")
+        self._tokens = self._counter(
+            "tokens",
+            "Tokens of planned calls: prompt (of which held and added), completion",
+            "side",
         )
-        self._tokens = Counter("turnstile_tokens", "Tokens by side", ("side",), registry=self.registry)
-        self._drift = Counter(
-            "turnstile_drift_calls",
+        self._masked = self._counter(
+            "call_masked_tokens", "Sampled tokens that were known not to be trainable when their call ended", "reason"
+        )
+        self._fates = self._counter(
+            "finished_tokens",
+            "Sampled tokens of finished rollouts by what becomes of them: trainable, masked or discarded",
+            "fate",
+            "reason",
+        )
+        self._repeats = self._counter(
+            "repeats", "Requests that were answered by an earlier request's call: coalesced or replayed", "how"
+        )
+        self._gone = self._counter("clients_gone", "Requests whose client left before the last byte")
+        self._continued = self._counter(
+            "continuations", "How often an answer was taken up again that an engine gave up"
+        )
+        self._statuses = self._counter("answers", "Requests of agents by the HTTP status of the answer", "status")
+        self._drift = self._counter(
+            "drift_calls",
             "Answered calls by what a client of text would have sent: equal, a kind of drift, or not_compared",
-            ("result",),
-            registry=self.registry,
+            "result",
         )
-        self._drift_tokens = Counter(
-            "turnstile_drift_tokens",
-            "Sampled tokens in compared prompts, and the wrong ones",
-            ("side",),
-            registry=self.registry,
+        self._drift_tokens = self._counter(
+            "drift_tokens", "Sampled tokens in compared prompts, and the wrong ones", "side"
         )
         self._seconds = Histogram(
             "turnstile_call_seconds", "From request to last byte", buckets=_SECONDS, registry=self.registry
         )
+        self._added = Histogram(
+            "turnstile_added_seconds",
+            "What Turnstile itself took for a call: all that was no wait for an engine, a queue, a hold or the client",
+            buckets=_OWN_SECONDS,
+            registry=self.registry,
+        )
+        self._stages = Histogram(
+            "turnstile_stage_seconds",
+            "What a call waited for, or spent: queue, hold, plan, store",
+            ("stage",),
+            buckets=_OWN_SECONDS + _SECONDS[-4:],
+            registry=self.registry,
+        )
+        self._engine = self._of_engines("engine_seconds", "From the first request to the engine to its last id")
+        self._first = self._of_engines(
+            "engine_first_token_seconds", "From the first request to the engine to its first id"
+        )
         Gauge("turnstile_open_rollouts", "Rollouts in memory", registry=self.registry).set_function(open_rollouts)
 
-    def answered(self, dialect: str, flight: Flight, seconds: float) -> None:
-        """Count one answered request."""
-        history = history_header(flight.history) if flight.history else "none"
-        match flight.outcome:
-            case Answer(usage=usage):
-                self._calls.labels(dialect, history, "answered").inc()
-                self._tokens.labels("prompt").inc(usage.prompt_tokens)
-                self._tokens.labels("completion").inc(usage.completion_tokens)
-            case TurnstileError(code=code):
-                self._calls.labels(dialect, history, code).inc()
-            case None:
-                self._calls.labels(dialect, history, "client_gone").inc()
-        self._seconds.observe(seconds)
+    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+        return Counter(f"turnstile_{name}", what, labels, registry=self.registry)
+
+    def _of_engines(self, name: str, what: str) -> Histogram:
+        return Histogram(f"turnstile_{name}", what, ("engine",), buckets=_SECONDS, registry=self.registry)
+
+    def answered(self, report: CallReport) -> None:
+        """Count one request of an agent that is over."""
+        self._calls.labels(report.dialect, report.prompted.history, report.outcome).inc()
+        if report.status != NO_STATUS:
+            self._statuses.labels(str(report.status)).inc()
+        if report.client_gone:
+            self._gone.inc()
+        if report.repeat != Repeat.FRESH:
+            self._repeats.labels(report.repeat).inc()
+        elif report.call_id and report.prompted.history != "none":
+            self._planned(report.prompted)
+        self._spent(report.prompted.engine, report.took)
+
+    def _planned(self, call: Prompted) -> None:
+        self._prompts.labels(call.history).inc()
+        for side, count in (
+            ("prompt", call.prompt_ids),
+            ("held", call.reused_ids),
+            ("added", call.prompt_ids - call.reused_ids),
+            ("completion", call.sampled_ids),
+        ):
+            self._tokens.labels(side).inc(count)
+        for reason, count in call.masked.items():
+            self._masked.labels(reason).inc(count)
+        self._continued.inc(call.continuations)
+
+    def _spent(self, engine: str, took: Took) -> None:
+        self._seconds.observe(took.total_s)
+        if took.added_s is not None:
+            self._added.observe(took.added_s)
+        stages = (("queue", took.queue_s), ("hold", took.hold_s), ("plan", took.plan_s), ("store", took.stored_s))
+        for stage, spent_s in stages:
+            if spent_s is not None:
+                self._stages.labels(stage).observe(spent_s)
+        if took.engine_s is not None:
+            self._engine.labels(engine).observe(took.engine_s)
+        if took.first_token_s is not None:
+            self._first.labels(engine).observe(took.first_token_s)
+
+    def finished(self, counts: TokenCounts) -> None:
+        """Count what becomes of the tokens of a rollout that was finished."""
+        self._fates.labels("trainable", "").inc(counts.trainable)
+        for reason, count in counts.masked.items():
+            self._fates.labels("masked", reason).inc(count)
+        for reason, count in counts.discarded.items():
+            self._fates.labels("discarded", reason).inc(count)
 
     def compared(self, seen: Seen) -> None:
         """Count one call whose prompt was compared with a text client's, or could not be."""
