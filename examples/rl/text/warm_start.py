@@ -1,0 +1,244 @@
+"""Make the coding agent's small model: a tokenizer, 0.77 million parameters, and habits worth breaking.
+
+python -m text.warm_start FOLDER [SEED]       a few minutes on one core; the same files for the same seed
+
+It stops as soon as the model solves enough of the held-out tasks for reinforcement to have something to find.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from text.agent import MAX_TOKENS, MAX_TURNS, call, tools_of
+from text.demonstrations import END, HEAD, TURN, Piece, demonstrate
+from text.sandbox import Sandbox
+from text.tasks import HELD_OUT, Task, held_out_tasks, train_tasks, write_repository
+
+VOCABULARY = 640
+SPECIALS = ("<|endoftext|>", "<|im_start|>", END, "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+DEMONSTRATIONS = 6000
+STEPS, BATCH, RATE = 1500, 12, 2e-3
+FIRST_LOOK, LOOK_EVERY, ENOUGH = 400, 100, 0.22
+CONTEXT = 2048
+
+
+def make_tokenizer(texts: list[str]) -> Tokenizer:
+    """A byte-level BPE with ChatML's and the tool calls' tokens."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
+    """What engine, proxy and trainer read."""
+    tokenizer.save(str(folder / "tokenizer.json"))
+    template = Path(__file__).with_name("chat_template.jinja").read_text(encoding="utf-8")
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": END,
+        "pad_token": SPECIALS[0],
+        "padding_side": "left",
+        "model_max_length": CONTEXT,
+        "clean_up_tokenization_spaces": False,
+        "chat_template": template,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+
+
+def make_model(tokenizer: Tokenizer) -> Qwen3ForCausalLM:
+    """Random weights."""
+    end, padding = tokenizer.token_to_id(END), tokenizer.token_to_id(SPECIALS[0])
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=128,
+        intermediate_size=320,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        bos_token_id=None,
+        eos_token_id=end,
+        pad_token_id=padding,
+    )
+    model = Qwen3ForCausalLM(config).float()
+    model.generation_config.eos_token_id = [end]
+    model.generation_config.pad_token_id = padding
+    return model
+
+
+@dataclass(frozen=True)
+class Row:
+    """A demonstration's ids, and which of them are learnt."""
+
+    ids: list[int]
+    learnt: list[bool]
+
+
+def row_of(pieces: list[Piece], tokenizer: Tokenizer) -> Row:
+    """Encode piece by piece; they meet at special tokens, so it is how the whole would be encoded."""
+    ids: list[int] = []
+    learnt: list[bool] = []
+    for piece in pieces:
+        found = tokenizer.encode(piece.text, add_special_tokens=False).ids
+        ids += found
+        learnt += [piece.is_learnt] * len(found)
+    return Row(ids, learnt)
+
+
+def loss_of(model: Qwen3ForCausalLM, rows: list[Row]) -> torch.Tensor:
+    """Cross entropy of what is learnt."""
+    longest = max(len(row.ids) for row in rows)
+    ids = torch.zeros(len(rows), longest, dtype=torch.long)
+    learnt = torch.zeros(len(rows), longest, dtype=torch.bool)
+    for at, row in enumerate(rows):
+        ids[at, : len(row.ids)] = torch.tensor(row.ids)
+        learnt[at, : len(row.ids)] = torch.tensor(row.learnt)
+    hidden = model.model(ids).last_hidden_state[:, :-1][learnt[:, 1:]]
+    return torch.nn.functional.cross_entropy(model.lm_head(hidden), ids[:, 1:][learnt[:, 1:]])
+
+
+def batch_of(rows: list[Row], dice: random.Random) -> list[Row]:
+    """Rows of about one length, so that little of the batch is padding."""
+    start = dice.randrange(len(rows) - BATCH)
+    return rows[start : start + BATCH]
+
+
+class Looking:
+    """Plays the held-out tasks inside this process, without a server."""
+
+    def __init__(self, model: Qwen3ForCausalLM, tokenizer: Tokenizer, sandbox: Sandbox) -> None:
+        """Use a model as it is when asked."""
+        self._model = model
+        self._tokenizer = tokenizer
+        self._sandbox = sandbox
+
+    def solved(self, tasks: list[Task]) -> float:
+        """The share whose hidden tests pass at temperature 1."""
+        with tempfile.TemporaryDirectory() as place:
+            folders = [Path(place) / str(at) for at in range(len(tasks))]
+            for task, folder in zip(tasks, folders, strict=True):
+                folder.mkdir()
+                write_repository(task, folder)
+            self._play(tasks, folders)
+            passed = [
+                self._sandbox.run(folder, task.hidden_tests()).passed
+                for task, folder in zip(tasks, folders, strict=True)
+            ]
+        return sum(passed) / len(passed)
+
+    def _play(self, tasks: list[Task], folders: list[Path]) -> None:
+        texts = {at: f"{HEAD}<|im_start|>user\n{task.specification}{END}\n{TURN}" for at, task in enumerate(tasks)}
+        for _ in range(MAX_TURNS):
+            said = self._sampled(list(texts.values()))
+            following: dict[int, str] = {}
+            for (at, text), answer in zip(texts.items(), said, strict=True):
+                result = self._called(answer, tasks[at], folders[at])
+                if result is not None:
+                    response = f"<|im_start|>user\n<tool_response>\n{result}\n</tool_response>{END}\n{TURN}"
+                    following[at] = f"{text}{answer}\n{response}"
+            texts = following
+            if not texts:
+                return
+
+    def _called(self, answer: str, task: Task, folder: Path) -> str | None:
+        found = re.fullmatch(r"<tool_call>\n(.*)\n</tool_call>" + re.escape(END), answer, re.DOTALL)
+        try:
+            asked = json.loads(found[1]) if found else None
+            name, arguments = (asked["name"], json.dumps(asked["arguments"])) if asked else ("", "")
+        except (ValueError, KeyError, TypeError):
+            return None
+        tools = tools_of(folder, lambda where: self._sandbox.run(where, task.visible_tests()).text)
+        return call(tools, name, arguments) if asked else None
+
+    def _sampled(self, texts: list[str]) -> list[str]:
+        rows = [self._tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+        longest = max(map(len, rows))
+        ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows])
+        mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
+        with torch.no_grad():
+            made = self._model.generate(
+                ids, attention_mask=mask, max_new_tokens=MAX_TOKENS, do_sample=True, top_k=0, temperature=1.0
+            )
+        return [
+            self._tokenizer.decode(row[longest:].tolist(), skip_special_tokens=False).replace(SPECIALS[0], "")
+            for row in made
+        ]
+
+
+def learn(model: Qwen3ForCausalLM, rows: list[Row], looking: Looking, dice: random.Random) -> float:
+    """Train until enough is solved; answers what was."""
+    rows = sorted(rows, key=lambda row: len(row.ids))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, betas=(0.9, 0.98))
+    began = time.monotonic()
+    share = 0.0
+    for step in range(1, STEPS + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * min(1.0, step / 50) * (1 - 0.8 * step / STEPS)
+        loss = loss_of(model, batch_of(rows, dice))
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if step >= FIRST_LOOK and step % LOOK_EVERY == 0:
+            model.eval()
+            share = looking.solved(held_out_tasks())
+            model.train()
+            said = f"warm start {step}: loss {loss.item():.3f}, solves {share:.2f} of {HELD_OUT} held-out"
+            print(f"{said}, {time.monotonic() - began:.0f} s", flush=True)
+            if share >= ENOUGH:
+                break
+    return share
+
+
+def make(folder: Path, seed: int) -> None:
+    """Write the whole model folder, or nothing."""
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)
+    dice = random.Random(f"warm start {seed}")
+    tasks = train_tasks(seed)
+    talks = [demonstrate(next(tasks), dice) for _ in range(DEMONSTRATIONS)]
+    tokenizer = make_tokenizer(["".join(piece.text for piece in talk) for talk in talks[:2000]])
+    model = make_model(tokenizer)
+    rows = [row_of(talk, tokenizer) for talk in talks]
+    print(
+        f"{sum(each.numel() for each in model.parameters())} parameters, "
+        f"{sum(len(row.ids) for row in rows) / len(rows):.0f} tokens a demonstration, of which "
+        f"{sum(sum(row.learnt) for row in rows) / len(rows):.0f} are learnt",
+        flush=True,
+    )
+    with Sandbox(2) as sandbox:
+        share = learn(model, rows, Looking(model, tokenizer, sandbox), dice)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
+        made = Path(place) / "model"
+        model.save_pretrained(made)
+        save_tokenizer(tokenizer, made)
+        (made / "warm_start.json").write_text(json.dumps({"seed": seed, "solved": share}), encoding="utf-8")
+        shutil.move(made, folder)
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0)
