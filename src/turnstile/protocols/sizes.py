@@ -50,7 +50,7 @@ def check_length(body: bytes, limits: CallLimits) -> None:
 
 
 def _length(value: msgspec.Raw) -> int:
-    return len(_ITEMS.decode(value)) if memoryview(value)[:1] == b"[" else 0
+    return len(_ITEMS.decode(value)) if bytes(memoryview(value)[:1]) == b"[" else 0
 
 
 def check_sizes(call: Call, limits: CallLimits) -> None:
