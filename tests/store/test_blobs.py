@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 
@@ -79,3 +80,25 @@ def test_what_is_kept_can_be_asked_for_without_reading_it(tmp_path):
     blobs = Blobs(tmp_path)
     sha256 = blobs.put(b"one")
     assert (blobs.has(sha256), blobs.has("0" * 64)) == (True, False)
+
+
+def test_a_blob_is_removed_only_if_nobody_asked_for_it_lately(tmp_path):
+    blobs = Blobs(tmp_path)
+    sha256 = blobs.put(b"an image")
+    file = tmp_path / "blobs" / sha256[:2] / sha256
+    os.utime(file, (1000, 1000))
+    assert blobs.remove_quiet(sha256, 60.0, 1059.0) == 0
+    assert blobs.ask_for(sha256)
+    assert blobs.remove_quiet(sha256, 60.0, 2000.0) == 0
+    os.utime(file, (1000, 1000))
+    assert blobs.remove_quiet(sha256, 60.0, 1060.0) == 8
+    assert (blobs.ask_for(sha256), blobs.remove_quiet(sha256, 60.0, 1060.0), blobs.size(sha256)) == (False, 0, 0)
+
+
+def test_a_blob_that_was_removed_is_written_anew(tmp_path):
+    blobs = Blobs(tmp_path)
+    sha256 = blobs.put(b"an image")
+    os.utime(tmp_path / "blobs" / sha256[:2] / sha256, (1000, 1000))
+    blobs.remove_quiet(sha256, 0.0, 2000.0)
+    assert blobs.put(b"an image") == sha256
+    assert (blobs.get(sha256), blobs.size(sha256)) == (b"an image", 8)

@@ -48,6 +48,13 @@ class Blobs:
         """Whether bytes with this hash are kept, without reading them."""
         return self._file(sha256).exists()
 
+    def size(self, sha256: str) -> int:
+        """How many bytes are kept under this hash; 0 if none."""
+        try:
+            return self._file(sha256).stat().st_size
+        except OSError:
+            return 0
+
     def ask_for(self, sha256: str) -> bool:
         """Whether bytes with this hash are kept; if so, nobody removes them for a while (`remove_quiet`).
 

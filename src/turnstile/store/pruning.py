@@ -5,6 +5,7 @@ All of it blocks, in a thread of its own; what it changes is changed in transact
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -17,6 +18,8 @@ from turnstile.journal import RolloutStatus
 from turnstile.reasons import DeleteReason
 from turnstile.store.blobs import Blobs, blob_files, draft_files, leaving_name
 from turnstile.store.deletion import Deletion, Kept, Swept, Unexported, delete, is_named, sweep
+from turnstile.store.faults import fault
+from turnstile.store.schema import JOURNAL_FILE, open_readonly
 
 T = TypeVar("T")
 BLOB_QUIET_S = 3600.0
@@ -27,9 +30,11 @@ _SPARE_PAGES = 1024
 """Free pages that stay, as does a tenth of all, for records to come."""
 
 _MARKS = "FROM exports WHERE exports.rollout_id = rollouts.rollout_id AND exports.attempt = rollouts.attempt"
-_ENDED = f"""SELECT finished_at, number, rollout_id, attempt FROM rollouts
-    WHERE (finished_at, number) > (?, ?) AND status != ? AND (? OR EXISTS (SELECT 1 {_MARKS}))
-    ORDER BY finished_at, number LIMIT {_PAGE}"""
+_ENDED_SINCE = "SELECT finished_at, number, rollout_id, attempt FROM rollouts WHERE (finished_at, number) > (?, ?)"
+_IN_ORDER = f"ORDER BY finished_at, number LIMIT {_PAGE}"
+_ENDED = f"{_ENDED_SINCE} AND status != ? {_IN_ORDER}"
+_ENDED_AND_LEFT = f"{_ENDED_SINCE} AND status != ? AND EXISTS (SELECT 1 {_MARKS}) {_IN_ORDER}"
+_NAMES = "SELECT sha256 FROM blob_names WHERE rollout_id = ? AND attempt = ?"
 _STORED_BYTES = "SELECT coalesce(sum(length(body)), 0) FROM records WHERE rollout_id = ? AND attempt = ?"
 
 
@@ -51,7 +56,7 @@ class Due(msgspec.Struct, frozen=True):
     attempt: int
     reason: DeleteReason
     stored_bytes: int
-    """Of its records; blobs left out."""
+    """Of its records, and of the blobs that they name, as far as nothing that goes before it names them."""
 
 
 class Transact(Protocol):
@@ -94,16 +99,11 @@ class Pruner:
 
     def due(self, keep: Keep) -> Iterator[Due]:
         """What would go, the first that was closed first; nothing is changed."""
-        too_old = self._too_old(keep)
-        over = self._over(keep)
-        for ended_at, due in self._ended(keep):
-            if too_old and ended_at < too_old:
-                yield due
-            elif over > 0:
-                yield msgspec.structs.replace(due, reason=DeleteReason.SIZE)
-            else:
-                return
-            over -= due.stored_bytes
+        with contextlib.closing(open_readonly(self._directory / JOURNAL_FILE)) as look:
+            try:
+                yield from self._due(keep, look)
+            except sqlite3.Error as error:
+                raise fault(error, self._directory / JOURNAL_FILE, "find what is old") from error
 
     def prune(self, keep: Keep, done: Callable[[Due], None]) -> Pruned:
         """Take out what goes, then what earlier deletions left.
@@ -130,30 +130,29 @@ class Pruner:
             self._give_back()
         return pruned
 
-    def _too_old(self, keep: Keep) -> str:
-        return "" if keep.for_s is None else (self._now() - timedelta(seconds=keep.for_s)).isoformat()
-
-    def _over(self, keep: Keep) -> int:
-        """By how many bytes the store is too large, blobs that nothing names left out: they go by themselves."""
-        if keep.size_bytes is None:
-            return 0
-        total = self._transact(_used_bytes)
-        for file in blob_files(self._directory):
-            if self._transact(lambda at, name=file.name: _is_wanted(at, name)):
-                total += file.stat().st_size if file.exists() else 0
-        return total - keep.size_bytes
-
-    def _ended(self, keep: Keep) -> Iterator[tuple[str, Due]]:
-        """Closed attempts that may go, and when they were closed."""
-        any_export = keep.unexported is Unexported.DELETE
-        last: tuple[str, int] = ("", 0)
+    def _due(self, keep: Keep, look: sqlite3.Connection) -> Iterator[Due]:
         if keep.for_s is None and keep.size_bytes is None:
             return
-        while page := self._transact(lambda at, last=last: _ended_page(at, last, any_export)):
-            for ended_at, number, rollout_id, attempt in page:
-                last = (ended_at, number)
-                size = self._transact(lambda at, key=(rollout_id, attempt): _number(at, _STORED_BYTES, key))
-                yield ended_at, Due(rollout_id, attempt, DeleteReason.AGE, size)
+        too_old = "" if keep.for_s is None else (self._now() - timedelta(seconds=keep.for_s)).isoformat()
+        over = 0 if keep.size_bytes is None else self._used_bytes(look) - keep.size_bytes
+        counted: set[str] = set()
+        for ended_at, rollout_id, attempt in _ended(look, keep.unexported):
+            is_old = ended_at < too_old
+            if not is_old and over <= 0:
+                return
+            size = _number(look, _STORED_BYTES, (rollout_id, attempt))
+            # One that another attempt names too stays: the next pass finds that there was less to win here.
+            names = {name for (name,) in look.execute(_NAMES, (rollout_id, attempt))} - counted
+            size += sum(self._blobs.size(name) for name in names)
+            counted |= names
+            over -= size
+            yield Due(rollout_id, attempt, DeleteReason.AGE if is_old else DeleteReason.SIZE, size)
+
+    def _used_bytes(self, look: sqlite3.Connection) -> int:
+        """What the store takes, less free pages and blobs that nothing names: those go by themselves."""
+        pages = _number(look, "PRAGMA page_count") - _number(look, "PRAGMA freelist_count")
+        wanted = (file.name for file in blob_files(self._directory) if _is_wanted(look, file.name))
+        return pages * _number(look, "PRAGMA page_size") + sum(map(self._blobs.size, wanted))
 
     def _sweep(self, pruned: Pruned) -> bool:
         """Remove the records of all that is deleted; False if it was told to stop before the end."""
@@ -167,45 +166,42 @@ class Pruner:
     def _remove_blobs(self, pruned: Pruned) -> None:
         """Remove blobs that nothing names, and what killed writers left."""
         now_s = self._now().timestamp()
-        for file in blob_files(self._directory):
-            if not self._go_on():
-                return
-            if not self._transact(lambda at, name=file.name: _is_wanted(at, name)):
-                removed = self._blobs.remove_quiet(file.name, BLOB_QUIET_S, now_s)
-                pruned.blobs += removed > 0
-        for file in draft_files(self._directory):
-            name = leaving_name(file)
-            if name and self._transact(lambda at, name=name: _is_wanted(at, name)):
-                # Its remover was killed before it could see that somebody had asked for it.
-                file.replace(file.with_name(name))
-            elif file.exists() and now_s - file.stat().st_mtime > BLOB_QUIET_S:
-                file.unlink(missing_ok=True)
+        with contextlib.closing(open_readonly(self._directory / JOURNAL_FILE)) as look:
+            for file in blob_files(self._directory):
+                if not _is_wanted(look, file.name):
+                    if not self._go_on():
+                        return
+                    pruned.blobs += self._blobs.remove_quiet(file.name, BLOB_QUIET_S, now_s) > 0
+            for file in draft_files(self._directory):
+                name = leaving_name(file)
+                if name and _is_wanted(look, name):
+                    # Its remover was killed before it could see that somebody had asked for it.
+                    file.replace(file.with_name(name))
+                elif file.exists() and now_s - file.stat().st_mtime > BLOB_QUIET_S:
+                    file.unlink(missing_ok=True)
 
     def _give_back(self) -> None:
         """Give free pages back to the disk, a few at a time, where the file was made for that."""
         before = -1
         while self._go_on():
             left = self._transact(_vacuum_a_little)
-            if left == before or left == 0:
+            if left in (before, 0):
                 return
             before = left
 
 
-def _ended_page(
-    connection: sqlite3.Connection,
-    last: tuple[str, int],
-    any_export: bool,  # noqa: FBT001 - a value for SQL
-) -> list[tuple[str, int, str, int]]:
-    return connection.execute(_ENDED, (*last, RolloutStatus.RUNNING.value, any_export)).fetchall()
+def _ended(look: sqlite3.Connection, unexported: Unexported) -> Iterator[tuple[str, str, int]]:
+    """Closed attempts that may go: when they were closed, and what they are."""
+    query = _ENDED if unexported is Unexported.DELETE else _ENDED_AND_LEFT
+    last: tuple[str, int] = ("", 0)
+    while page := look.execute(query, (*last, RolloutStatus.RUNNING.value)).fetchall():
+        for ended_at, number, rollout_id, attempt in page:
+            last = (ended_at, number)
+            yield ended_at, rollout_id, attempt
 
 
 def _number(connection: sqlite3.Connection, query: str, values: tuple[str | int, ...] = ()) -> int:
     return int(connection.execute(query, values).fetchone()[0])
-
-
-def _used_bytes(connection: sqlite3.Connection) -> int:
-    pages = _number(connection, "PRAGMA page_count") - _number(connection, "PRAGMA freelist_count")
-    return pages * _number(connection, "PRAGMA page_size")
 
 
 def _is_wanted(connection: sqlite3.Connection, sha256: str) -> bool:

@@ -12,6 +12,7 @@ import contextlib
 import queue
 import sqlite3
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from turnstile.store.faults import fault
 from turnstile.store.lock import StoreLock
 from turnstile.store.schema import JOURNAL_FILE, LOCK_FILE, Durability, open_writable
 from turnstile.store.tables import Row, insert, set_meta
+from turnstile.store.watching import Commit, JournalWatch, Unwatched
 
 T = TypeVar("T")
 
@@ -39,6 +41,11 @@ class _Append:
         self.loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[None] = self.loop.create_future()
         self.refusal: StoreError | None = None
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of its records."""
+        return sum(len(row.body) for row in self.rows)
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Insert all rows; one that is refused takes back its own append and no other."""
@@ -64,6 +71,9 @@ class _Change(Generic[T]):
     """A step that another thread waits for."""
 
     __slots__ = ("_found", "_step", "answer", "refusal")
+
+    stored_bytes = 0
+    """It brings no records."""
 
     def __init__(self, step: Callable[[sqlite3.Connection], T]) -> None:
         self.answer: concurrent.futures.Future[T] = concurrent.futures.Future()
@@ -103,6 +113,8 @@ class Journal:
     ) -> None:
         """Own a lock that is held already; `open` makes one."""
         self.directory = directory
+        self.watch: JournalWatch = Unwatched()
+        """Told how it does."""
         self._durability = durability
         self._file = directory / JOURNAL_FILE
         self._lock = lock
@@ -151,7 +163,9 @@ class Journal:
             CancelledError, and then the record is in the journal all the same.
         """
         body = encode(record)
+        began_s = time.perf_counter()
         await self._write(_Append((Row(record, body, attempt),)))
+        self.watch.appended(record, time.perf_counter() - began_s)
         return len(body)
 
     async def append_all(self, records: Sequence[Record]) -> None:
@@ -178,6 +192,11 @@ class Journal:
         change = _Change(step)
         self._hand_over(change)
         return change.answer.result()
+
+    @property
+    def waiting(self) -> int:
+        """How many appends wait for the next transaction."""
+        return self._waiting.qsize()
 
     def close(self) -> None:
         """Write what waits, then let the store go; blocks for one commit. A second call does nothing."""
@@ -230,21 +249,29 @@ class Journal:
     def _commit(self, group: list[_Work]) -> None:
         if not group:
             return
+        commit: Commit | None = None
         try:
             connection = self._connection or open_writable(self._file, self._patience_s, self._durability)
             self._connection = connection
+            began_s = time.perf_counter()
             connection.execute("BEGIN IMMEDIATE")
             for work in group:
                 connection.execute("SAVEPOINT one")
                 work.write(connection)
                 connection.execute("RELEASE one")
+            written_s = time.perf_counter()
             connection.execute("COMMIT")
+            ended_s = time.perf_counter()
+            stored_bytes = sum(work.stored_bytes for work in group)
+            commit = Commit(len(group), stored_bytes, ended_s - began_s, ended_s - written_s)
         except sqlite3.Error as error:
             self._fail(group, fault(error, self._file, "write a record"))
         except StoreError as error:
             self._fail(group, error)
         _wake(group)
         group.clear()
+        if commit is not None:
+            self.watch.committed(commit)
 
     def _fail(self, group: list[_Work], error: StoreError) -> None:
         """Nothing of the group was written; a fresh connection next time, in case the cause has gone by then."""
@@ -252,6 +279,7 @@ class Journal:
             self._disconnect()
         for append in group:
             append.refusal = StoreError(error.problem, error.remedy, code=error.code)
+        self.watch.failed(error)
 
     def _refuse(self, group: list[_Work]) -> None:
         with contextlib.suppress(queue.Empty):
