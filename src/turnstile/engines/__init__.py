@@ -12,6 +12,7 @@ from turnstile.engines.embedded import EmbeddedServer, EmbeddedSettings, cache_h
 from turnstile.engines.llamacpp import LlamaServer, random_seed
 from turnstile.engines.sglang import SglangServer, is_sglang
 from turnstile.engines.smollm import ShowProgress, say_nothing
+from turnstile.engines.token_server import TokenServer, is_token_server
 from turnstile.engines.vllm import VllmServer, is_vllm
 from turnstile.engines.wire import Wire
 from turnstile.tokens import IdRun, Vocabulary
@@ -26,6 +27,7 @@ __all__ = [
     "EngineServer",
     "LlamaServer",
     "SglangServer",
+    "TokenServer",
     "VllmServer",
     "cache_home",
     "connect",
@@ -41,6 +43,8 @@ class EngineKind(enum.StrEnum):
     """Found out at start: each kind answers a route that the others do not have."""
     LLAMACPP = "llamacpp"
     SGLANG = "sglang"
+    TOKEN_SERVER = "token_server"
+    """Any engine that speaks the wire of docs/reference/engine-wire.md."""
     VLLM = "vllm"
 
 
@@ -103,6 +107,8 @@ async def connect(
             return await VllmServer.open(url, api_key)
         case EngineKind.SGLANG:
             return await SglangServer.open(url, api_key)
+        case EngineKind.TOKEN_SERVER:
+            return await TokenServer.open(url, api_key)
         case EngineKind.AUTO | EngineKind.LLAMACPP:
             return await LlamaServer.open(url, api_key)
         case _:
@@ -115,6 +121,8 @@ async def _kind_of(url: str, api_key: str) -> EngineKind:
     try:
         if await is_vllm(wire):
             return EngineKind.VLLM
-        return EngineKind.SGLANG if await is_sglang(wire) else EngineKind.LLAMACPP
+        if await is_sglang(wire):
+            return EngineKind.SGLANG
+        return EngineKind.TOKEN_SERVER if await is_token_server(wire) else EngineKind.LLAMACPP
     finally:
         await wire.close()

@@ -113,3 +113,13 @@ class PolicyTeller(Protocol):
     async def policy_label(self) -> str:
         """What it calls the weights that it samples with now; empty: it cannot say at the moment."""
         ...
+
+
+@runtime_checkable
+class TokenizerTeller(Protocol):
+    """An engine that cannot tokenize and says which tokenizer its ids are of."""
+
+    @property
+    def tokenizer_sha256(self) -> str:
+        """sha256 of the bytes of its `tokenizer.json`, hex."""
+        ...

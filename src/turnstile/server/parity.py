@@ -6,7 +6,7 @@ from datetime import datetime
 
 from turnstile.conversation import Message, Role, Text
 from turnstile.engines import EngineServer
-from turnstile.engines.base import ChatRenderer
+from turnstile.engines.base import ChatRenderer, TokenizerTeller
 from turnstile.errors import CallerError
 from turnstile.templates.render import GenerationPrompt, TemplateFailed
 from turnstile.templates.served import Scene, Served, leading_system, render
@@ -30,6 +30,9 @@ async def check_parity(engine: EngineServer, served: Served, now: datetime) -> s
     Returns: empty if they agree, else a notice: the engine cannot be asked, or its own chat route makes another prompt.
     Raises: CallerError `tokenizer_parity` if they differ: every id that we would send means something else to it.
     """
+    if isinstance(engine, TokenizerTeller):
+        _refuse_other_tokenizer(engine.tokenizer_sha256, served.tokenizer.sha256)
+        return ""
     text, talk = _rendered(served, now)
     theirs_T = await engine.tokenize(text)
     if theirs_T is None:
@@ -44,6 +47,15 @@ async def check_parity(engine: EngineServer, served: Served, now: datetime) -> s
         "Give the folder of the very model that the engine serves",
         code="tokenizer_parity",
     )
+
+
+def _refuse_other_tokenizer(theirs: str, ours: str) -> None:
+    if theirs != ours:
+        raise CallerError(
+            f"The engine's ids are of a tokenizer.json with the sha256 {theirs or '(none)'}, --tokenizer has {ours}",
+            "Give the folder of the very model that the engine serves, or start the engine with this one",
+            code="tokenizer_parity",
+        )
 
 
 async def _chat_notice(engine: EngineServer, talk: tuple[Message, ...], ours_T: IdRun) -> str:
