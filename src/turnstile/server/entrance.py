@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from turnstile.errors import CallerError
-from turnstile.exchange.rollouts import OpenRollout, Rollouts
+from turnstile.exchange.rollouts import OpenRollout, Rollouts, closed
 from turnstile.server.keys import Keys, agent_headers, presented_key, rollout_named_by, wrong_agent_key
 
 
@@ -48,7 +48,7 @@ class Entrance:
         Raises: CallerError 401.
         """
         if self._keys.required:
-            return await self.rollout(request)
+            return await self._open(request)
         rollout_id = request.path_params.get("rollout_id") or rollout_named_by(presented_key(agent_headers(request)))
         try:
             return await self._rollouts.get(rollout_id) if rollout_id else None
@@ -61,4 +61,14 @@ class Entrance:
         Raises: CallerError 401.
         """
         if self._keys.required:
-            await self.rollout(request)
+            await self._open(request)
+
+    async def _open(self, request: Request) -> OpenRollout:
+        """The rollout of a key whose rights have not ended: at its end a rollout's key opens nothing any more.
+
+        A call that comes after the end is told so too, and recorded, behind this door (`Desk.serve`).
+        """
+        rollout = await self.rollout(request)
+        if rollout.closing:
+            raise closed(rollout.opened.rollout_id)
+        return rollout
