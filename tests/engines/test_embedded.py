@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
@@ -91,6 +93,20 @@ def test_the_child_ends_when_its_parent_is_killed(settings, is_alive):
 async def test_its_address_needs_the_key_that_it_was_started_with(embedded, settings):
     with pytest.raises(EngineError, match="status 401"):
         await connect(embedded.url, EngineKind.LLAMACPP)
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="the environment of a process is not to be seen")
+async def test_its_process_is_told_no_key_of_turnstiles(settings, monkeypatch):
+    for name in ("TURNSTILE_ADMIN_KEY", "TURNSTILE_READ_KEY", "TURNSTILE_ENGINE_API_KEY", "TURNSTILE_ENGINE_API_KEYS"):
+        monkeypatch.setenv(name, "planted")
+    server = await EmbeddedServer.open(settings)
+    try:
+        told = await asyncio.to_thread(Path(f"/proc/{server.pid}/environ").read_bytes)
+        assert b"PATH=" in told
+        assert b"planted" not in told
+    finally:
+        await server.close()
 
 
 @pytest.mark.engine

@@ -81,6 +81,18 @@ async def test_the_engines_key_is_sent_and_nothing_else_of_ours():
     assert b"cookie" not in script.heads[0].lower()
 
 
+@pytest.mark.parametrize("status", [b"401 Unauthorized", b"500 Oops", b"302 Found"])
+async def test_a_refusal_that_repeats_the_engines_key_is_read_without_it(status):
+    body = b'{"error": {"message": "Incorrect API key provided: planted-key."}}'
+    refusal = b"HTTP/1.1 " + status + b"\r\ncontent-length: " + str(len(body)).encode() + b"\r\n\r\n" + body
+    script = Script([refusal], [refusal])
+    async with wire_to(script, api_key="planted-key") as wire:
+        whole = await wire.post("/completion", b"{}")
+        async with wire.stream("/completion", b"{}") as stream:
+            streamed = await stream.whole()
+    assert whole.body == streamed.body == body.replace(b"planted-key", b"[key]")
+
+
 async def test_an_address_that_moved_is_used_from_then_on():
     first, second = Script([OK]), Script([OK])
     async with wire_to(first) as wire, wire_to(second) as other:

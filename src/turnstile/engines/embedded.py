@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import re
 import secrets
 import signal
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import IO
@@ -54,6 +55,14 @@ def cache_home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
+def _without_keys(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a child process may know: it runs native code on what agents send, and needs no key of Turnstile's."""
+    return {name: value for name, value in environment.items() if not _SECRET.fullmatch(name)}
+
+
+_SECRET = re.compile(r"TURNSTILE_\w*KEYS?")
+
+
 class _Child:
     """One life of the child process."""
 
@@ -73,7 +82,13 @@ class _Child:
             )
         log = tempfile.TemporaryFile(prefix="turnstile-engine-")  # noqa: SIM115 - open as long as the child lives
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", str(_CHILD_PROGRAM), stdin=PIPE, stdout=PIPE, stderr=log
+            sys.executable,
+            "-P",
+            str(_CHILD_PROGRAM),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=log,
+            env=_without_keys(os.environ),
         )
         child = cls(process, log, "")
         try:

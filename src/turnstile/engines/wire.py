@@ -25,6 +25,7 @@ CONNECT_TIMEOUT_S = 10.0
 ANSWER_LIMIT_BYTES = 128 * 1024 * 1024
 """More than the largest honest answer: a full vocabulary row of 256k entries is about 30 MB."""
 _CHUNK_BYTES = 1 << 18
+_OK = 200
 
 
 class WireAnswer(msgspec.Struct, frozen=True):
@@ -37,9 +38,12 @@ class WireAnswer(msgspec.Struct, frozen=True):
 class WireStream:
     """An answer that is still coming in. Read it once: as `events`, or `whole` where an error's page is expected."""
 
-    def __init__(self, response: aiohttp.ClientResponse, unreachable: Callable[[Exception], EngineError]) -> None:
+    def __init__(
+        self, response: aiohttp.ClientResponse, unreachable: Callable[[Exception], EngineError], api_key: str
+    ) -> None:
         self._response = response
         self._unreachable = unreachable
+        self._api_key = api_key
 
     @property
     def status(self) -> int:
@@ -67,7 +71,7 @@ class WireStream:
     async def whole(self) -> WireAnswer:
         """All of it. Raises: EngineError `engine_unreachable` or `engine_broken`."""
         try:
-            return await _whole(self._response)
+            return await _whole(self._response, self._api_key)
         except (aiohttp.ClientError, TimeoutError) as problem:
             raise self._unreachable(problem) from problem
 
@@ -75,9 +79,10 @@ class WireStream:
 class Wire:
     """One engine's address and its connections."""
 
-    def __init__(self, session: aiohttp.ClientSession, base_url: str) -> None:
+    def __init__(self, session: aiohttp.ClientSession, base_url: str, api_key: str) -> None:
         self._session = session
         self._base_url = base_url.rstrip("/")
+        self._api_key = api_key
 
     @classmethod
     def open(cls, base_url: str, api_key: str = "") -> Wire:
@@ -88,7 +93,7 @@ class Wire:
             headers={"authorization": f"Bearer {api_key}"} if api_key else {},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
         )
-        return cls(session, base_url)
+        return cls(session, base_url, api_key)
 
     @property
     def base_url(self) -> str:
@@ -123,7 +128,7 @@ class Wire:
         """
         response = await self._retried(lambda: self._begun("POST", path, body))
         try:
-            yield WireStream(response, self._unreachable)
+            yield WireStream(response, self._unreachable, self._api_key)
         finally:
             response.close()
 
@@ -162,7 +167,7 @@ class Wire:
     async def _once(self, method: str, path: str, body: bytes | None) -> WireAnswer:
         response = await self._begun(method, path, body)
         try:
-            return await _whole(response)
+            return await _whole(response, self._api_key)
         finally:
             response.close()
 
@@ -182,7 +187,8 @@ class Wire:
         )
 
 
-async def _whole(response: aiohttp.ClientResponse) -> WireAnswer:
+async def _whole(response: aiohttp.ClientResponse, api_key: str) -> WireAnswer:
+    """A whole answer. A refusal that repeats the key that it was sent says so without it: it is told and kept."""
     pieces: list[bytes] = []
     size = 0
     async for piece in response.content.iter_chunked(_CHUNK_BYTES):
@@ -195,7 +201,10 @@ async def _whole(response: aiohttp.ClientResponse) -> WireAnswer:
                 remedy="Check that the address is an inference engine's",
                 code="engine_broken",
             )
-    return WireAnswer(response.status, b"".join(pieces))
+    body = b"".join(pieces)
+    if api_key and response.status != _OK:
+        body = body.replace(api_key.encode(), b"[key]")
+    return WireAnswer(response.status, body)
 
 
 def _cause(problem: Exception) -> str:
