@@ -55,6 +55,8 @@ class Residents(Generic[ResidentT]):
         """About how much all that are kept take."""
         self.times_left = 0
         """How often one has left."""
+        self.times_returned = 0
+        """How often one that had left has come back."""
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -76,6 +78,7 @@ class Residents(Generic[ResidentT]):
 
     def put(self, rollout_id: str, rollout: ResidentT) -> None:
         """Keep a rollout, the most recently used of all."""
+        self.times_returned += rollout_id in self._left and rollout_id not in self._kept
         self._kept[rollout_id] = rollout
         self._alive[rollout_id] = rollout
         self._used[rollout_id] = self._clock()
