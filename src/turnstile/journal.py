@@ -25,7 +25,7 @@ from turnstile.conversation import (
     Usage,
 )
 from turnstile.generation import Cut, Draw, Finish, FinishedItem, Head, History, LogprobsMode, NodeRef, Note, Retention
-from turnstile.reasons import DiscardReason, FailReason, IncompleteReason
+from turnstile.reasons import DiscardReason, EndReason, FailReason, IncompleteReason
 from turnstile.tokens import IdRun, LogprobRun, Segment
 
 
@@ -300,6 +300,8 @@ class RolloutFinished(msgspec.Struct, frozen=True, tag="rollout_finished", omit_
     reward: float | None = None
     rewards: dict[str, float | None] = {}
     metadata: JsonText = "{}"
+    reason: EndReason = EndReason.RUNNER
+    """Who or what closed it."""
 
 
 class CallRejected(msgspec.Struct, frozen=True, tag="call_rejected"):

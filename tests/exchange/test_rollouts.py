@@ -11,6 +11,7 @@ import pytest
 
 from turnstile.conversation import Call, Message, ReplyFinish, RetryMark, Role, Sampling, Text, Usage
 from turnstile.errors import CallerError, StoreError
+from turnstile.exchange.idle import IdleWatch
 from turnstile.exchange.inflight import Flight
 from turnstile.exchange.repeats import Repeat
 from turnstile.exchange.rollouts import (
@@ -33,7 +34,9 @@ from turnstile.journal import (
     SuspectLogprobs,
     TurnCommitted,
 )
-from turnstile.reasons import DiscardReason, FailReason, RootReason
+from turnstile.reasons import DiscardReason, EndReason, FailReason, RootReason
+from turnstile.store.deletion import Unexported
+from turnstile.store.exports import ExportMark, mark
 from turnstile.tokens import IdRun, LogprobRun, SegmentKind, tile
 
 HEAD = Head("fingerprint", "m", "t", 10, "c", "{}", ())
@@ -373,3 +376,113 @@ async def test_a_rollout_with_a_call_in_the_air_is_one_object_whatever_memory_it
     await rollouts.create(Opening("other"), "")
     assert await rollouts.get("r") is rollout
     assert rollout.forest.calls[flight.call_id].is_open
+
+
+def touch_nobody(rollouts: Rollouts) -> list[float]:
+    """Give a rollout's watch a clock of the test's own."""
+    now = [0.0]
+    rollouts.idle = IdleWatch(60.0, lambda: now[0])
+    return now
+
+
+async def finished_and_left(rollouts: Rollouts, rollout_id: str, reward: float = 1.0) -> None:
+    await rollouts.create(Opening(rollout_id), agent_key="")
+    rollout = await rollouts.finish(rollout_id, Ending(reward=reward), 1.0)
+    left = ExportMark(rollout_id, rollout.opened.attempt, "trainer", rollout.opened.opened_at)
+    await asyncio.to_thread(rollouts._journal.change, lambda at: mark(at, [left]))
+
+
+async def test_a_rollout_without_a_call_for_too_long_is_closed_and_says_so(rollouts: Rollouts) -> None:
+    now = touch_nobody(rollouts)
+    await rollouts.create(Opening("r"), agent_key="")
+    now[0] = 59.0
+    assert not await rollouts.close_idle("r")
+    now[0] = 60.0
+    assert await rollouts.close_idle("r")
+    ended = (await rollouts.get("r")).forest.finished
+    assert ended is not None
+    assert (ended.status, ended.reason, ended.metadata, ended.reward) == (
+        RolloutStatus.ABORTED,
+        EndReason.IDLE_TIMEOUT,
+        '{"idle_timeout_s":60.0}',
+        None,
+    )
+    assert len(rollouts) == 0
+
+
+async def test_a_record_begins_the_time_anew_and_a_running_call_stops_it(rollouts: Rollouts) -> None:
+    now = touch_nobody(rollouts)
+    rollout = await rollouts.create(Opening("r"), agent_key="")
+    now[0] = 50.0
+    flight = rollout.take_off(call(), "d")
+    await started(rollout, flight)
+    now[0] = 100.0
+    assert not await rollouts.close_idle("r")
+    now[0] = 500.0
+    assert not await rollouts.close_idle("r")
+
+
+async def test_a_restart_gives_every_rollout_the_whole_time_again(reopen: Callable[..., Rollouts]) -> None:
+    await reopen().create(Opening("r"), agent_key="")
+    rollouts = reopen()
+    now = touch_nobody(rollouts)
+    now[0] = 59.0
+    assert not await rollouts.close_idle("r")
+    now[0] = 61.0
+    assert await rollouts.close_idle("r")
+
+
+async def test_of_a_finish_and_an_idle_close_one_wins_and_the_runner_is_told(rollouts: Rollouts) -> None:
+    now = touch_nobody(rollouts)
+    for number in range(20):
+        await rollouts.create(Opening(f"r{number}"), agent_key="")
+    now[0] = 60.0
+    for number in range(20):
+        name = f"r{number}"
+        both = [rollouts.finish(name, Ending(reward=1.0), 1.0), rollouts.close_idle(name)]
+        first, second = await asyncio.gather(*(both if number % 2 else both[::-1]), return_exceptions=True)
+        idle, finish = (second, first) if number % 2 else (first, second)
+        ended = (await rollouts.get(name)).forest.finished
+        assert ended is not None
+        if ended.reason is EndReason.RUNNER:
+            assert (idle, ended.reward, isinstance(finish, OpenRollout)) == (False, 1.0, True)
+        else:
+            assert idle is True
+            assert isinstance(finish, CallerError)
+            assert finish.code == "rollout_closed"
+
+
+async def test_a_deleted_rollout_is_gone_by_name_and_never_begins_by_itself_again(rollouts: Rollouts) -> None:
+    await finished_and_left(rollouts, "r")
+    (stone,) = await rollouts.delete("r", None, Unexported.KEEP)
+    assert (stone.attempt, stone.exported_to, stone.calls) == (1, "trainer", 0)
+    assert await refused(rollouts.get("r")) == ("rollout_deleted", 410)
+    assert await refused(rollouts.get_or_create("r")) == ("rollout_deleted", 410)
+    assert await refused(rollouts.delete("r", None, Unexported.KEEP)) == ("rollout_deleted", 410)
+    assert (await rollouts.create(Opening("r"), agent_key="")).opened.attempt == 2
+
+
+async def test_an_earlier_attempt_is_not_given_in_the_place_of_one_that_was_deleted(rollouts: Rollouts) -> None:
+    for _ in range(2):
+        await finished_and_left(rollouts, "r")
+    await rollouts.delete("r", 2, Unexported.KEEP)
+    assert await refused(rollouts.get("r")) == ("rollout_deleted", 410)
+    assert (await rollouts.create(Opening("r"), agent_key="")).opened.attempt == 3
+
+
+async def test_a_rollout_stays_while_it_is_open_or_nobody_has_it(rollouts: Rollouts) -> None:
+    assert await refused(rollouts.delete("r", None, Unexported.DELETE)) == ("rollout_not_found", 404)
+    await rollouts.create(Opening("r"), agent_key="")
+    assert await refused(rollouts.delete("r", None, Unexported.DELETE)) == ("rollout_open", 409)
+    await rollouts.finish("r", Ending(), 1.0)
+    assert await refused(rollouts.delete("r", None, Unexported.KEEP)) == ("rollout_unexported", 409)
+    assert len(await rollouts.delete("r", None, Unexported.DELETE)) == 1
+
+
+async def test_what_comes_late_to_a_deleted_attempt_is_refused_by_the_journal(rollouts: Rollouts) -> None:
+    await finished_and_left(rollouts, "r")
+    late = await rollouts.get("r")
+    await rollouts.delete("r", None, Unexported.KEEP)
+    with pytest.raises(StoreError) as problem:
+        await rollouts.reject(late, "rollout_closed")
+    assert problem.value.code == "rollout_deleted"

@@ -11,7 +11,7 @@ import pytest
 from turnstile.generation import Forked, NodeRef
 from turnstile.history.forest import Forest
 from turnstile.journal import CallFailed, CallStarted, RolloutOpened, RolloutStatus
-from turnstile.reasons import FailReason, ForkReason
+from turnstile.reasons import EndReason, FailReason, ForkReason
 from turnstile.reports.drift import Figures, PromptFigures
 from turnstile.reports.summary import Summary, summarise
 from turnstile.store import Reader

@@ -16,8 +16,10 @@ import orjson
 
 from turnstile.conversation import JsonText
 from turnstile.errors import CallerError, StoreError
+from turnstile.exchange.idle import IdleWatch
 from turnstile.exchange.inflight import Flight
 from turnstile.exchange.open_rollout import OpenRollout, key_hash
+from turnstile.exchange.refusals import gone, kept, not_found
 from turnstile.exchange.residents import QUIET_S, Residents
 from turnstile.generation import Retention
 from turnstile.history.forest import Forest
@@ -34,8 +36,10 @@ from turnstile.journal import (
     encode,
 )
 from turnstile.protocols.keepable import check_json
-from turnstile.reasons import FailReason
+from turnstile.reasons import DeleteReason, EndReason, FailReason
 from turnstile.store import Journal, Reader
+from turnstile.store.deletion import Deletion, Kept, Unexported, delete
+from turnstile.store.tombstones import Tombstone
 
 _LOCKS = 64
 ROLLOUT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -76,8 +80,12 @@ class Policies(msgspec.Struct, frozen=True):
     """How much rollouts that nobody uses may take in memory, with those in use."""
     quiet_s: float = QUIET_S
     """For how long nobody must have used one that leaves memory."""
+    may_begin: Callable[[], None] = lambda: None
+    """Raises: TurnstileError while no rollout may begin."""
     held_elsewhere: Callable[[str], str] = _nowhere
     """Name of another process's store that has a rollout; empty if none has. It may block."""
+    idle_timeout_s: float = 0.0
+    """After how long without a call an open rollout is closed; 0: never."""
 
 
 class Rollouts:
@@ -103,6 +111,7 @@ class Rollouts:
         self._reader = reader
         self._now = now
         self.residents: Residents[OpenRollout] = Residents(policies.memory_bytes, time.monotonic, policies.quiet_s)
+        self.idle = IdleWatch(policies.idle_timeout_s, time.monotonic)
         # One opening or loading at a time for each id; ids share locks, so that the locks do not grow with them.
         self._locks = tuple(asyncio.Lock() for _ in range(_LOCKS))
 
@@ -115,20 +124,23 @@ class Rollouts:
     async def get(self, rollout_id: str) -> OpenRollout:
         """The latest attempt of a rollout.
 
-        Raises: CallerError 404 if there is none.
+        Raises: CallerError 404 if there is none, 410 if it was deleted.
         """
         if found := self.residents.get(rollout_id):
             return found
         async with self._lock(rollout_id):
             loaded = self.residents.get(rollout_id) or await self._load(rollout_id)
+            if loaded is None or loaded.closing:
+                await self._refuse_deleted(rollout_id, loaded)
         if loaded is None:
-            raise CallerError(
-                f"There is no rollout `{rollout_id[:128]}` here",
-                "Create it with POST /rollouts and use the base URL that the answer gives",
-                code="rollout_not_found",
-                status=404,
-            )
+            raise not_found(rollout_id)
         return loaded
+
+    async def _refuse_deleted(self, rollout_id: str, earlier: OpenRollout | None) -> None:
+        """Refuse a rollout whose latest attempt was deleted: an earlier one is not given in its place."""
+        stone = await asyncio.to_thread(self._reader.deleted, rollout_id)
+        if stone is not None and (earlier is None or stone.attempt > earlier.opened.attempt):
+            raise gone(stone)
 
     async def get_or_create(self, rollout_id: str) -> OpenRollout:
         """The same, but an unknown rollout begins with its first use."""
@@ -148,7 +160,7 @@ class Rollouts:
         """Open a rollout, or the next attempt of a closed one.
 
         Raises: CallerError 409 if it is open, 400 if the id cannot stand in a path, 421 if another process has it;
-        StoreError if that cannot be told.
+        StoreError if that cannot be told, TurnstileError `disk_low` while no rollout may begin.
         """
         rollout_id = opening.rollout_id or fresh_rollout_id()
         if not ROLLOUT_ID.fullmatch(rollout_id):
@@ -158,6 +170,7 @@ class Rollouts:
                 code="rollout_id_invalid",
                 param="rollout_id",
             )
+        self._policies.may_begin()
         async with self._lock(rollout_id):
             earlier = self.residents.get(rollout_id) or await self._load(rollout_id)
             if earlier is not None and earlier.forest.finished is None:
@@ -169,9 +182,10 @@ class Rollouts:
                 )
             if earlier is None:
                 await self._refuse_held_elsewhere(rollout_id)
+            stone = await asyncio.to_thread(self._reader.deleted, rollout_id)
             record = RolloutOpened(
                 rollout_id=rollout_id,
-                attempt=earlier.opened.attempt + 1 if earlier else 1,
+                attempt=1 + max(earlier.opened.attempt if earlier else 0, stone.attempt if stone else 0),
                 opened_at=self._now(),
                 group_id=opening.group_id,
                 task_id=opening.task_id,
@@ -187,6 +201,7 @@ class Rollouts:
             stored_bytes = await self._journal.append(record)
             rollout = OpenRollout(Forest.of([record]), record, self._journal, stored_bytes=stored_bytes)
             self._settle(rollout)
+            self.idle.touched(rollout_id)
         return rollout
 
     async def _refuse_held_elsewhere(self, rollout_id: str) -> None:
@@ -200,14 +215,10 @@ class Rollouts:
             )
 
     async def _load(self, rollout_id: str) -> OpenRollout | None:
-        records, stored_bytes = await asyncio.to_thread(self._stored, rollout_id)
-        if not records:
-            return None
-        forest = Forest.of(records)
+        forest, last, stored_bytes = await asyncio.to_thread(self._stored, rollout_id)
         if forest.opened is None:
             return None
         # If a commit was the last thing recorded, its answer may have been on its way when the process ended.
-        last = records[-1]
         unsure = isinstance(last, TurnCommitted) and not self.residents.was_here(rollout_id)
         undelivered = last.call_id if isinstance(last, TurnCommitted) and unsure else ""
         rollout = OpenRollout(forest, forest.opened, self._journal, undelivered, stored_bytes)
@@ -227,14 +238,19 @@ class Rollouts:
             self._settle(rollout)
         return rollout
 
-    def _stored(self, rollout_id: str) -> tuple[list[Record], int]:
+    def _stored(self, rollout_id: str) -> tuple[Forest, Record | None, int]:
+        """The forest of a rollout's latest attempt, its last record, and how long its records are; blocks."""
         records = list(self._reader.records(rollout_id))
-        return records, sum(len(encode(record)) for record in records)
+        return Forest.of(records), records[-1] if records else None, sum(len(encode(record)) for record in records)
 
     def _settle(self, rollout: OpenRollout) -> None:
         rollout_id = rollout.opened.rollout_id
         self.residents.put(rollout_id, rollout)
-        rollout.grew = partial(self.residents.grew, rollout_id)
+        rollout.grew = partial(self._grew, rollout_id)
+
+    def _grew(self, rollout_id: str, by_bytes: int) -> None:
+        self.idle.touched(rollout_id)
+        self.residents.grew(rollout_id, by_bytes)
 
     async def finish(self, rollout_id: str, ending: Ending, patience_s: float) -> OpenRollout:
         """Close a rollout: no new calls, running ones may end, then it is frozen.
@@ -248,7 +264,39 @@ class Rollouts:
             )
         if rollout.closing:
             raise closed(rollout_id)
-        metadata = json_text(ending.metadata)
+        ended = RolloutFinished(
+            rollout_id=rollout_id,
+            finished_at=self._now(),
+            status=ending.status,
+            reward=ending.reward,
+            rewards=dict(ending.rewards),
+            metadata=json_text(ending.metadata),
+        )
+        return await self._close(rollout, ended, patience_s)
+
+    async def close_idle(self, rollout_id: str) -> bool:
+        """Close a rollout that has had no call for too long; False if it has had one, or is closed, or is gone.
+
+        Raises: StoreError.
+        """
+        if not self.idle.is_idle(rollout_id):
+            return False
+        try:
+            rollout = await self.get(rollout_id)
+        except CallerError:
+            return False
+        # Nothing is waited for from here until it is closing: a call that comes finds it idle no more, or closing.
+        if rollout.closing or rollout.is_busy or not self.idle.is_idle(rollout_id):
+            return False
+        limit = orjson.dumps({"idle_timeout_s": self.idle.limit_s}).decode()
+        ended = RolloutFinished(
+            rollout_id, self._now(), RolloutStatus.ABORTED, metadata=limit, reason=EndReason.IDLE_TIMEOUT
+        )
+        await self._close(rollout, ended, 0.0)
+        return True
+
+    async def _close(self, rollout: OpenRollout, ended: RolloutFinished, patience_s: float) -> OpenRollout:
+        """No new calls from now on; then, when the running ones have ended, no more records."""
         rollout.closing = True
         running = [flight.task for flight in rollout.repeats.running if flight.task is not None]
         if running:
@@ -257,21 +305,32 @@ class Rollouts:
                 task.cancel()
             if late:
                 await asyncio.wait(late)
-        record = RolloutFinished(
-            rollout_id=rollout_id,
-            finished_at=self._now(),
-            status=ending.status,
-            reward=ending.reward,
-            rewards=dict(ending.rewards),
-            metadata=metadata,
-        )
         try:
-            await rollout.keep(record)
+            await rollout.keep(msgspec.structs.replace(ended, finished_at=self._now()))
         except StoreError:
             rollout.closing = False
             raise
-        self.residents.drop(rollout_id)
+        self.residents.drop(ended.rollout_id)
+        self.idle.forget(ended.rollout_id)
         return rollout
+
+    async def delete(self, rollout_id: str, attempt: int | None, unexported: Unexported) -> tuple[Tombstone, ...]:
+        """Delete one attempt of a rollout, or all of them; what stays is a tombstone for each.
+
+        Raises: CallerError 404 if there is none, 409 if one is open or nobody has it, 410 if they are deleted already.
+        """
+        deletion = Deletion(self._now(), DeleteReason.ASKED, unexported)
+        # Nobody opens, loads or closes it meanwhile; a reader in the middle of it is told (`Reader.records`).
+        async with self._lock(rollout_id):
+            went = await asyncio.to_thread(
+                self._journal.change, lambda connection: delete(connection, rollout_id, attempt, deletion)
+            )
+            if isinstance(went, Kept):
+                raise kept(rollout_id, went)
+            if not went:
+                await self._refuse_deleted(rollout_id, None)
+                raise not_found(rollout_id)
+        return went
 
     def abandon_running(self) -> None:
         """Give up every running call: the process is about to end."""

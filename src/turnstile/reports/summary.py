@@ -11,7 +11,7 @@ from turnstile.conversation import CallKind
 from turnstile.generation import Forked, Rerendered, history_header
 from turnstile.history.forest import Forest
 from turnstile.journal import CallStarted, RolloutStatus
-from turnstile.reasons import NoteCode
+from turnstile.reasons import EndReason, NoteCode
 from turnstile.reports.drift import PromptFigures
 from turnstile.tokens import SegmentKind
 
@@ -49,6 +49,8 @@ class Summary(msgspec.Struct, frozen=True):
     retries: int
     drift: PromptFigures
     """What the prompts of a client of text would have been, as far as they were compared by now."""
+    end_reason: EndReason | None = None
+    """Who or what closed it; None while it is open."""
 
 
 def summarise(forest: Forest, drift: PromptFigures) -> Summary:
@@ -81,6 +83,7 @@ def summarise(forest: Forest, drift: PromptFigures) -> Summary:
         task_id=opened.task_id,
         opened_at=opened.opened_at,
         finished_at=finished.finished_at if finished else None,
+        end_reason=finished.reason if finished else None,
         reward=finished.reward if finished else None,
         calls=len(states),
         failed_calls=dict(Counter(failed.reason.value for failed in failures)),

@@ -12,7 +12,7 @@ import orjson
 from turnstile.errors import StoreError, TurnstileError
 from turnstile.history.forest import CallState, Forest
 from turnstile.journal import RolloutFinished, RolloutOpened, RolloutStatus
-from turnstile.reasons import DiscardReason, MaskReason
+from turnstile.reasons import DiscardReason, EndReason, MaskReason
 from turnstile.tokens import SegmentKind
 from turnstile.trajectory.call_lines import CallLines
 from turnstile.trajectory.chat_shape import Shelf
@@ -218,13 +218,26 @@ def _finished(rollout: Rollout, forest: Forest, finished: RolloutFinished) -> Ro
         finished_at=finished.finished_at,
         status=finished.status.value,
         stop_reason=stop_reason if isinstance(stop_reason, str) else None,
-        error=_error(forest) if finished.status is RolloutStatus.FAILED else None,
+        error=_error(forest, finished),
         reward=finished.reward,
         rewards=finished.rewards,
     )
 
 
-def _error(forest: Forest) -> ErrorInfo | None:
+_NOT_ITS_RUNNER = {
+    EndReason.IDLE_TIMEOUT: "No call came for as long as the server allows, so it was closed.",
+    EndReason.STORE_DAMAGED: "Some of its records were lost with a damaged store.",
+}
+
+
+def _error(forest: Forest, finished: RolloutFinished) -> ErrorInfo | None:
+    """Why the rollout did not end well, where that is known."""
+    if finished.reason is not EndReason.RUNNER:
+        return ErrorInfo(type=finished.reason.value, message=_NOT_ITS_RUNNER[finished.reason])
+    return _last_failure(forest) if finished.status is RolloutStatus.FAILED else None
+
+
+def _last_failure(forest: Forest) -> ErrorInfo | None:
     """The last call that failed: the nearest thing to a cause that the journal knows."""
     failures = [state.failed for state in forest.calls.values() if state.failed is not None]
     last = max([*failures, *forest.refused], key=lambda failed: failed.failed_at, default=None)
