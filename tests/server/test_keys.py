@@ -75,12 +75,14 @@ def test_without_an_operators_key_nothing_is_asked_for() -> None:
     assert keys.required is False
     keys.check_operator({})
     keys.check_reader({})
+    assert keys.may_read({})
 
 
 def test_a_readers_key_opens_what_changes_nothing_and_no_more() -> None:
     keys = Keys("right", "look")
     keys.check_reader({"authorization": "Bearer look"})
     keys.check_reader({"authorization": "Bearer right"})
+    assert (keys.may_read({"x-api-key": "look"}), keys.may_read({})) == (True, False)
     for check, sent in ((keys.check_operator, "look"), (keys.check_reader, "wrong"), (keys.check_reader, "")):
         with pytest.raises(CallerError) as refused:
             check({"authorization": f"Bearer {sent}"})

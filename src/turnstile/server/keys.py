@@ -115,9 +115,13 @@ class Keys:
                 status=401,
             )
 
+    def may_read(self, headers: Mapping[str, str]) -> bool:
+        """Whether an operator's or a reader's key was sent, or none is required."""
+        return not self.required or _is_among(presented_key(headers), self._readers)
+
     def check_reader(self, headers: Mapping[str, str]) -> None:
         """Raises: CallerError 401 unless an operator's or a reader's key was sent, or none is required."""
-        if self.required and not _is_among(presented_key(headers), self._readers):
+        if not self.may_read(headers):
             raise CallerError(
                 "This call needs the operator's key or a reader's",
                 "Send `Authorization: Bearer KEY` with the value of --admin-key or --read-key",
