@@ -36,6 +36,7 @@ def test_calls_tokens_and_how_prompts_came_about_are_counted(left: Any, reader: 
         history={"root": 1, "spliced": 2},
         notes={}, quirks={}, kinds={"turn": 3}, engines={started.engine_name: 3}, retries=0,
         drift=PromptFigures(calls=3, calls_compared=2, calls_differing=1, prompt_sampled=9, prompt_wrong=4),
+        end_reason=EndReason.RUNNER,
     )  # fmt: skip
 
 
