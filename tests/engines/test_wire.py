@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from turnstile.engines.wire import Wire
+from turnstile.engines.wire import TRACE_HEADERS, Wire
 from turnstile.errors import EngineError
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
@@ -185,3 +185,13 @@ async def test_an_error_instead_of_a_stream_is_read_whole():
     async with wire_to(script) as wire, wire.stream("/generate", b"{}") as stream:
         answer = await stream.whole()
     assert (stream.is_events, answer.status, answer.body) == (False, 400, b"{}")
+
+
+async def test_a_request_says_which_trace_it_belongs_to_and_only_while_there_is_one():
+    script = Script([OK, OK])
+    async with wire_to(script) as wire:
+        token = TRACE_HEADERS.set({"traceparent": "00-1-2-01"})
+        await wire.post("/completion", b"{}")
+        TRACE_HEADERS.reset(token)
+        await wire.post("/completion", b"{}")
+    assert [b"\r\ntraceparent: 00-1-2-01\r\n" in head for head in script.heads] == [True, False]

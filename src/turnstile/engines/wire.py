@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import TypeVar
 
 import aiohttp
@@ -21,6 +23,9 @@ from turnstile.errors import EngineError
 
 T = TypeVar("T")
 
+TRACE_HEADERS: ContextVar[Mapping[str, str]] = ContextVar("trace_headers", default=MappingProxyType({}))
+"""What a request to an engine says of the trace that it belongs to; empty unless traces are made. Of an agent's own
+headers none is ever passed on."""
 CONNECT_TIMEOUT_S = 10.0
 ANSWER_LIMIT_BYTES = 128 * 1024 * 1024
 """More than the largest honest answer: a full vocabulary row of 256k entries is about 30 MB."""
@@ -156,6 +161,7 @@ class Wire:
 
     async def _begun(self, method: str, path: str, body: bytes | None) -> aiohttp.ClientResponse:
         headers = {"content-type": "application/json"} if body is not None else {}
+        headers |= TRACE_HEADERS.get()
         return await self._session.request(
             method,
             self._base_url + path,

@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable
 from typing import TypeAlias, final
 
+import msgspec
+from starlette.requests import Request
+
 from turnstile.conversation import Answer
 from turnstile.errors import TurnstileError
 from turnstile.exchange.inflight import Flight
@@ -13,23 +16,38 @@ from turnstile.exchange.open_rollout import OpenRollout
 from turnstile.exchange.repeats import Repeat
 from turnstile.protocols.base import Dialect
 from turnstile.server.call_report import ANSWERED, CLIENT_GONE, NO_STATUS, CallReport, Prompted, Took, prompted, took
+from turnstile.server.keys import named_rollout
+from turnstile.server.tracing import UNTRACED, Trace, Tracing
 
 TellCall: TypeAlias = Callable[[CallReport], None]
 """Told of each request of an agent once it is over, and its call too; it must return at once."""
+
+
+class Reception(msgspec.Struct, frozen=True):
+    """Who is told of requests."""
+
+    tell: TellCall
+    tracing: Tracing = UNTRACED
+
+    def visit(self, dialect: Dialect, path: str, request: Request) -> Visit:
+        """A request has arrived."""
+        return Visit(dialect, path, named_rollout(request), self.tracing.begin(path, request.headers))
 
 
 @final
 class Visit:
     """What is known of a request so far."""
 
-    def __init__(self, dialect: Dialect, path: str, rollout_id: str) -> None:
+    def __init__(self, dialect: Dialect, path: str, rollout_id: str, trace: Trace = UNTRACED) -> None:
         """A request has arrived.
 
         Args:
             dialect: what it speaks.
             path: as the dialect's table has it.
             rollout_id: which rollout it names; empty if none.
+            trace: its span.
         """
+        self.trace = trace
         self.dialect = dialect
         self.path = path
         self.rollout_id = rollout_id
@@ -70,9 +88,14 @@ class Visit:
         """The request is over. It is told of at once, or when the call that its client did not wait for has ended."""
         self._left_ns = time.perf_counter_ns()
         if self.flight is None:
-            tell(self.report())
+            self._tell(tell)
         else:
-            self.flight.when_landed(lambda: tell(self.report()))
+            self.flight.when_landed(lambda: self._tell(tell))
+
+    def _tell(self, tell: TellCall) -> None:
+        report = self.report()
+        tell(report)
+        self.trace.end(report, self.flight.times if self.flight is not None and self.how is Repeat.FRESH else None)
 
     def report(self) -> CallReport:
         """All of it."""
