@@ -75,6 +75,26 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """That a conversation may show; one that is shown twice counts twice."""
     max_image_megapixels: float = 64.0
     """Width times height of one image, in millions, as its header says."""
+    max_messages: int = 10_000
+    """Of one request; items of `input` and of `contents` count."""
+    max_tools: int = 1024
+    """Of one request."""
+    max_tools_bytes: int = 4 * 1024 * 1024
+    """Of all declarations of one request's tools together."""
+    max_json_nesting: int = 200
+    """Levels of JSON in a tool's declaration or the template's arguments; at most 200."""
+    max_calls: int = 4096
+    """That run at once."""
+    max_calls_per_rollout: int = 256
+    """Of these, of one rollout."""
+    max_waiting: int = 4096
+    """Calls that wait for others to end."""
+    queue_s: float = 30.0
+    """How long one waits before it is refused."""
+    disk_reserve_bytes: int = 512 * 1024 * 1024
+    """Free on the store's disk, below which no rollout begins; 0 = never refused."""
+    disk_floor_bytes: int = 64 * 1024 * 1024
+    """Free on the store's disk, below which no call begins; 0 = never refused."""
     keep_alive_s: float = 15.0
     """Silence after which a streaming client is sent a keep-alive."""
     grace_s: float = 2.0
@@ -85,6 +105,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Of one sequence, for the embedded model."""
     slots: int = 2
     """Sequences that the embedded model samples at once."""
+    log: str = "off"
+    """How calls and events are told on standard error: a value of `turnstile.server.logs.LogForm`."""
+    otel: str = "off"
+    """Whether traces are made: a value of `turnstile.server.otel.Otel`."""
     quirks: Path | None = None
     """File of own entries for the table of harnesses' habits; TOML, or JSON if its name ends so."""
     no_quirks: tuple[str, ...] = ()

@@ -150,6 +150,8 @@ class FailReason(enum.StrEnum):
 
     REFUSED = "refused"
     """The request could not be read or cannot be served as asked."""
+    OVERLOADED = "overloaded"
+    """Too many calls ran or waited, or none ended in time for this one."""
     RENDER_FAILED = "render_failed"
     """The chat template raised on the client's own messages."""
     ENGINE_UNREACHABLE = "engine_unreachable"

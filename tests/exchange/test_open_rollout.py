@@ -29,3 +29,9 @@ async def test_it_admits_its_own_key_and_no_other(rollouts: Rollouts) -> None:
     rollout = await rollouts.create(Opening(rollout_id="r"), "ts_r_secret")
     assert (rollout.admits("ts_r_secret"), rollout.admits("ts_r_other")) == (True, False)
     assert rollout.opened.agent_key_sha256 == key_hash("ts_r_secret") != "ts_r_secret"
+
+
+async def test_of_endless_refusals_the_first_ones_are_recorded_and_then_ever_fewer(rollouts: Rollouts) -> None:
+    rollout = await rollouts.create(Opening(rollout_id="r"), "")
+    recorded = [number for number in range(1, 2001) if rollout.counts_refusal()]
+    assert recorded == [*range(1, 201), 256, 512, 1024]

@@ -24,6 +24,8 @@ from turnstile.generation import LiteralSpecials, Retention
 from turnstile.journal import SuspectLogprobs
 from turnstile.server.assembly import Running
 from turnstile.server.engine_keys import ENGINE_API_KEY, ENGINE_API_KEYS
+from turnstile.server.logs import LogForm
+from turnstile.server.otel import Otel
 from turnstile.server.start import listening
 from turnstile.store import Durability
 
@@ -57,11 +59,23 @@ def serve(
     media_allow: options.MediaAllowOption = None,
     max_images: options.MaxImagesOption = 500,
     max_image_megapixels: options.MaxImageMegapixelsOption = 64.0,
+    max_messages: options.MaxMessagesOption = 10_000,
+    max_tools: options.MaxToolsOption = 1024,
+    max_tools_kb: options.MaxToolsKbOption = 4096,
+    max_json_nesting: options.MaxJsonNestingOption = 200,
+    max_calls: options.MaxCallsOption = 4096,
+    max_calls_per_rollout: options.MaxCallsPerRolloutOption = 256,
+    max_waiting: options.MaxWaitingOption = 4096,
+    queue_s: options.QueueSOption = 30.0,
+    disk_reserve_mb: options.DiskReserveMbOption = 512,
+    disk_floor_mb: options.DiskFloorMbOption = 64,
     keep_alive_s: options.KeepAliveSOption = 15.0,
     grace_s: options.GraceSOption = 2.0,
     finish_patience_s: options.FinishPatienceSOption = 30.0,
     context_length: options.ContextLengthOption = 8192,
     slots: options.SlotsOption = 2,
+    log: options.LogOption = LogForm.AUTO,
+    otel: options.OtelOption = Otel.AUTO,
     quirks: options.QuirksOption = None,
     no_quirk: options.NoQuirkOption = None,
     json: options.JsonOption = False,
@@ -106,11 +120,23 @@ def serve(
         media_allow=tuple(media_allow or ()),
         max_images=max_images,
         max_image_megapixels=max_image_megapixels,
+        max_messages=max_messages,
+        max_tools=max_tools,
+        max_tools_bytes=max_tools_kb * 1024,
+        max_json_nesting=max_json_nesting,
+        max_calls=max_calls,
+        max_calls_per_rollout=max_calls_per_rollout,
+        max_waiting=max_waiting,
+        queue_s=queue_s,
+        disk_reserve_bytes=disk_reserve_mb * 1024 * 1024,
+        disk_floor_bytes=disk_floor_mb * 1024 * 1024,
         keep_alive_s=keep_alive_s,
         grace_s=grace_s,
         finish_patience_s=finish_patience_s,
         context_length=context_length,
         slots=slots,
+        log=log.value,
+        otel=otel.value,
         quirks=quirks,
         no_quirks=tuple(no_quirk or ()),
     )

@@ -12,6 +12,8 @@ from turnstile.exchange.draws import Overflow
 from turnstile.exchange.holding import HoldExpiry
 from turnstile.generation import LiteralSpecials, Retention
 from turnstile.journal import SuspectLogprobs
+from turnstile.server.logs import LogForm
+from turnstile.server.otel import Otel
 from turnstile.store import Durability
 
 EngineOption: TypeAlias = Annotated[
@@ -98,6 +100,28 @@ MaxImagesOption: TypeAlias = Annotated[int, typer.Option(help="Images that one c
 MaxImageMegapixelsOption: TypeAlias = Annotated[
     float, typer.Option(help="Pixels of one image, in millions, as its header says.", min=0.0)
 ]
+MaxMessagesOption: TypeAlias = Annotated[int, typer.Option(help="Messages of one request.", min=1)]
+MaxToolsOption: TypeAlias = Annotated[int, typer.Option(help="Tools of one request.", min=0)]
+MaxToolsKbOption: TypeAlias = Annotated[int, typer.Option(help="KiB of all tools of one request together.", min=0)]
+MaxJsonNestingOption: TypeAlias = Annotated[
+    int, typer.Option(help="Levels of JSON in a tool or a template's arguments.", min=1, max=200)
+]
+MaxCallsOption: TypeAlias = Annotated[int, typer.Option(help="Calls that run at once; further ones wait.", min=1)]
+MaxCallsPerRolloutOption: TypeAlias = Annotated[
+    int, typer.Option(help="Calls of one rollout that run at once; its further ones wait.", min=1)
+]
+MaxWaitingOption: TypeAlias = Annotated[
+    int, typer.Option(help="Calls that wait for others to end; further ones are refused with 503.", min=0)
+]
+QueueSOption: TypeAlias = Annotated[
+    float, typer.Option(help="Seconds that a call waits for others to end before it is refused with 503.", min=0.0)
+]
+DiskReserveMbOption: TypeAlias = Annotated[
+    int, typer.Option(help="MiB free on the store's disk, below which no rollout begins; 0: never.", min=0)
+]
+DiskFloorMbOption: TypeAlias = Annotated[
+    int, typer.Option(help="MiB free on the store's disk, below which no call begins; 0: never.", min=0)
+]
 KeepAliveSOption: TypeAlias = Annotated[
     float, typer.Option(help="Seconds of silence after which a streaming client gets a sign of life.", min=0.1)
 ]
@@ -112,6 +136,12 @@ ContextLengthOption: TypeAlias = Annotated[
 ]
 SlotsOption: TypeAlias = Annotated[
     int, typer.Option(help="Answers that the embedded model samples at once.", min=1, max=64)
+]
+LogOption: TypeAlias = Annotated[
+    LogForm, typer.Option(help="How calls and events are told on standard error; auto: text for people, else JSON.")
+]
+OtelOption: TypeAlias = Annotated[
+    Otel, typer.Option(help="OpenTelemetry traces; auto: if OTEL_EXPORTER_OTLP_ENDPOINT says where they go.")
 ]
 QuirksOption: TypeAlias = Annotated[
     Path | None, typer.Option(help="File of own entries for the table of harnesses' habits.", exists=True)

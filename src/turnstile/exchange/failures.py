@@ -14,6 +14,7 @@ from turnstile.reasons import FailReason
 from turnstile.tokens import NO_IDS
 
 _REASONS = {
+    "overloaded": FailReason.OVERLOADED,
     "render_failed": FailReason.RENDER_FAILED,
     "engine_unreachable": FailReason.ENGINE_UNREACHABLE,
     "engine_refused": FailReason.ENGINE_REFUSED,

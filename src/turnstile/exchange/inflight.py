@@ -29,6 +29,8 @@ class Flight:
         """Known once the prompt is planned."""
         self.delivered = False
         """Whether the last byte of the answer left to a client that was still there."""
+        self.has_place = False
+        """Whether it has begun to run; until then it waits for others to end."""
         self.task: asyncio.Task[None] | None = None
         self.times = Timeline()
         self._is_kept = False

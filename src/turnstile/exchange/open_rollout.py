@@ -8,14 +8,18 @@ import hmac
 from collections.abc import Callable
 
 from turnstile.conversation import Answer, Call
+from turnstile.errors import StoreError
 from turnstile.exchange.inflight import Flight
 from turnstile.exchange.repeats import Repeats, answer_of
 from turnstile.history.forest import Forest
-from turnstile.journal import CallStarted, Record, RolloutOpened
+from turnstile.journal import AnswerUndelivered, CallFailed, CallStarted, Record, RolloutOpened
 from turnstile.store import Journal
 
 _BYTES_A_STORED_BYTE = 3
 """What a forest takes in memory for each byte of its records, by tracemalloc on rollouts of many short turns."""
+
+_RECORDED_REFUSALS = 200
+"""So many refused requests of a rollout are recorded; of later ones those whose number is a power of two."""
 
 
 def _unnoticed(_grown: int) -> None:
@@ -50,8 +54,12 @@ class OpenRollout:
         """About how many bytes of memory it takes."""
         self.grew: Callable[[int], None] = _unnoticed
         """Told by how many bytes it has grown."""
+        self.refusals = len(forest.refused)
+        """How many of its requests were refused, recorded or not; after a restart those that were recorded."""
         self._journal = journal
         self._order = asyncio.Lock()
+        self._owed: list[Record] = []
+        """What could not be written when it was due, and goes before the next record."""
         # Numbers of calls that never began are nowhere in the journal, so they are not counted but read off.
         self._next = 1 + max((int(call_id[1:]) for call_id in forest.calls), default=-1)
         self.last_engine = ""
@@ -65,17 +73,45 @@ class OpenRollout:
         Raises: StoreError if it contradicts the records before it, or cannot be written; then nothing has changed.
         """
         async with self._order:
-            self.forest.check(record)
+            await self._pay()
+            await self._write(record)
+
+    async def keep_at_last(self, record: CallFailed | AnswerUndelivered) -> None:
+        """Keep what has become of a call, now or before the next record, whenever the journal takes it.
+
+        A call that has begun has an end, also where the disk is full when it ends (docs/decisions/0034). One that
+        never began in the journal is not remembered for it.
+        """
+        try:
+            await self.keep(record)
+        except StoreError:
+            if record.call_id:
+                self._owed.append(record)
+
+    async def _pay(self) -> None:
+        """Write what could not be written when it was due. Raises: StoreError if it still cannot be."""
+        while self._owed:
+            owed = self._owed.pop(0)
+            if not self.forest.allows(owed):
+                continue
             try:
-                stored_bytes = await self._journal.append(record, self.opened.attempt)
-            except asyncio.CancelledError:
-                # The journal tells a cancelled caller so only once the record is on disk.
-                self._grow(record)
+                await self._write(owed)
+            except StoreError:
+                self._owed.insert(0, owed)
                 raise
+
+    async def _write(self, record: Record) -> None:
+        self.forest.check(record)
+        try:
+            stored_bytes = await self._journal.append(record, self.opened.attempt)
+        except asyncio.CancelledError:
+            # The journal tells a cancelled caller so only once the record is on disk.
             self._grow(record)
-            grown = _BYTES_A_STORED_BYTE * stored_bytes
-            self.weight += grown
-            self.grew(grown)
+            raise
+        self._grow(record)
+        grown = _BYTES_A_STORED_BYTE * stored_bytes
+        self.weight += grown
+        self.grew(grown)
 
     @property
     def is_busy(self) -> bool:
@@ -98,6 +134,11 @@ class OpenRollout:
         self._next += 1
         self.repeats.took_off(flight)
         return flight
+
+    def counts_refusal(self) -> bool:
+        """Count a refused request; whether it is to be recorded (docs/decisions/0030)."""
+        self.refusals += 1
+        return self.refusals <= _RECORDED_REFUSALS or self.refusals.bit_count() == 1
 
     def admits(self, key: str) -> bool:
         """Whether an agent's key opens this rollout; constant time."""

@@ -7,6 +7,7 @@ client streams, which dialect it speaks or which engine answers.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -51,22 +52,41 @@ class _Turn:
 
 
 async def run(world: World, rollout: OpenRollout, call: Call, flight: Flight, progress: Progress) -> None:
-    """Plan, sample, verify and commit one call; the flight lands and the journal knows, unless Turnstile has a bug."""
-    try:
-        seat = seat_of(world.engine, rollout.opened.rollout_id, rollout.last_engine)
-        answer = await _take(_Turn(world, rollout, call, flight, progress, seat))
-    except (TurnstileError, asyncio.CancelledError) as error:
-        # A cancellation may come while a record is being written, and the record is then there all the same.
-        if (answered := rollout.answered(flight.call_id)) is not None:
-            flight.land(answered)
-            return
-        progress.call_id = flight.call_id if flight.call_id in rollout.forest.calls else ""
-        record, told = failure(error, progress, world.now())
-        await rollout.keep(record)
-        flight.land(told)
-        rollout.repeats.failed(flight)
-    else:
-        flight.land(answer)
+    """Plan, sample, verify and commit one call; the flight lands and the journal knows, unless Turnstile has a bug.
+
+    It has its place among the calls that run until its end is durable.
+    """
+    async with contextlib.AsyncExitStack() as place:
+        try:
+            with flight.times.stage(Stage.QUEUE):
+                await place.enter_async_context(world.places.place(rollout.opened.rollout_id))
+            flight.has_place = True
+            seat = seat_of(world.engine, rollout.opened.rollout_id, rollout.last_engine)
+            answer = await _take(_Turn(world, rollout, call, flight, progress, seat))
+        except (TurnstileError, asyncio.CancelledError) as error:
+            await _fail(world, rollout, flight, progress, error)
+        else:
+            flight.land(answer)
+
+
+async def _fail(
+    world: World,
+    rollout: OpenRollout,
+    flight: Flight,
+    progress: Progress,
+    error: TurnstileError | asyncio.CancelledError,
+) -> None:
+    # A cancellation may come while a record is being written, and the record is then there all the same.
+    if (answered := rollout.answered(flight.call_id)) is not None:
+        flight.land(answered)
+        return
+    progress.call_id = flight.call_id if flight.call_id in rollout.forest.calls else ""
+    record, told = failure(error, progress, world.now())
+    # A request that never became a call is refused: an agent may repeat one for ever.
+    if progress.call_id or rollout.counts_refusal():
+        await rollout.keep_at_last(record)
+    flight.land(told)
+    rollout.repeats.failed(flight)
 
 
 async def _take(turn: _Turn) -> Answer:

@@ -11,6 +11,7 @@ from turnstile.engines.base import Engine
 from turnstile.exchange.draws import Overflow
 from turnstile.exchange.holding import Gate, never_held
 from turnstile.exchange.images import Gallery, ImageLimits
+from turnstile.exchange.places import Places
 from turnstile.exchange.policy_log import PolicyLog
 from turnstile.generation import Prompt
 from turnstile.history.forest import Forest
@@ -51,6 +52,8 @@ class World(msgspec.Struct, frozen=True):
     """Which weights each engine has, as announced."""
     gate: Gate = msgspec.field(default_factory=never_held)
     """Keeps calls back while weights are updated."""
+    places: Places = msgspec.field(default_factory=Places)
+    """How many calls run at once."""
     continuations: int = 0
     """How many times a completion that its engine gives up is taken up again."""
     gallery: Gallery | None = None

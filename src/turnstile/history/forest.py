@@ -207,6 +207,14 @@ class Forest:
             case _:
                 assert_never(record)
 
+    def allows(self, record: Record) -> bool:
+        """Whether a record follows from the records before it."""
+        try:
+            self.check(record)
+        except StoreError:
+            return False
+        return True
+
     def apply(self, record: Record) -> None:
         """Add what a record says.
 

@@ -94,6 +94,10 @@ class Disk:
             case DiskState.FULL:
                 return f"The disk of the store is full: {self._numbers(self._reserve.calls)}; no calls are taken."
 
+    def troubles(self) -> tuple[str, ...]:
+        """The same, as a list of one or none."""
+        return (self.reason,) if self.reason else ()
+
     def _numbers(self, threshold: int) -> str:
         free = "an unknown number of" if self.free_bytes is None else str(self.free_bytes // _MIB)
         return f"{free} MiB are free, and {threshold // _MIB} are reserved"

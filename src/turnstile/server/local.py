@@ -41,6 +41,18 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
     quirks: str | Path | None = None,
     no_quirks: Sequence[str] = (),
     admin_key: str = "",
+    max_body_mb: int = 32,
+    max_images: int = 500,
+    max_messages: int = 10_000,
+    max_tools: int = 1024,
+    max_tools_kb: int = 4096,
+    max_json_nesting: int = 200,
+    max_calls: int = 4096,
+    max_calls_per_rollout: int = 256,
+    max_waiting: int = 4096,
+    queue_s: float = 30.0,
+    disk_reserve_mb: int = 512,
+    disk_floor_mb: int = 64,
 ) -> Generator[Client]:
     """Run a server until the block is left; gives a client of it, whose `url` agents are pointed at.
 
@@ -63,6 +75,18 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         admin_key: asks for keys as `turnstile serve --admin-key` does.
 
     An engine's key comes from TURNSTILE_ENGINE_API_KEY or TURNSTILE_ENGINE_API_KEYS.
+        max_body_mb: longest request body, in MiB.
+        max_images: images that one conversation may show.
+        max_messages: messages of one request.
+        max_tools: tools of one request.
+        max_tools_kb: KiB of all tools of one request together.
+        max_json_nesting: levels of JSON in a tool or a template's arguments; at most 200.
+        max_calls: calls that run at once; further ones wait.
+        max_calls_per_rollout: of these, of one rollout.
+        max_waiting: calls that wait for others to end; further ones are refused.
+        queue_s: seconds that a call waits before it is refused.
+        disk_reserve_mb: MiB free on the store's disk, below which no rollout begins; 0: never.
+        disk_floor_mb: the same for calls.
 
     Raises: what `turnstile serve` says on bad settings: CallerError, StoreError or EngineError.
     """
@@ -87,6 +111,18 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         admin_key=admin_key,
         engine_api_key=os.environ.get(ENGINE_API_KEY, ""),
         engine_api_keys=os.environ.get(ENGINE_API_KEYS, ""),
+        max_body_bytes=max_body_mb * 1024 * 1024,
+        max_images=max_images,
+        max_messages=max_messages,
+        max_tools=max_tools,
+        max_tools_bytes=max_tools_kb * 1024,
+        max_json_nesting=max_json_nesting,
+        max_calls=max_calls,
+        max_calls_per_rollout=max_calls_per_rollout,
+        max_waiting=max_waiting,
+        queue_s=queue_s,
+        disk_reserve_bytes=disk_reserve_mb * 1024 * 1024,
+        disk_floor_bytes=disk_floor_mb * 1024 * 1024,
         port=0,
     )
     with serving(settings, say_nothing) as client:
