@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from turnstile.errors import CallerError, StoreError
 from turnstile.journal import RolloutFinished, RolloutOpened, RolloutStatus
-from turnstile.store import Journal
+from turnstile.store import Journal, Reader
 from turnstile.trajectory.files import read
 from turnstile.trajectory.validate import validate_file
 
@@ -158,3 +160,51 @@ async def test_case_l4_a_rollout_without_a_sequence_is_written_and_told(
     told = run("export", tmp_path / "store", "-o", out)
     assert told.stderr.splitlines()[1:] == ["1 rollout without a sequence: 1 failed"]
     assert [(each.status, each.group_id, each.sequences) for each in read(out)] == [("failed", "g", ())]
+
+
+@pytest.fixture
+def copy(store: Path, tmp_path: Path) -> Path:
+    copy = shutil.copytree(store, tmp_path / "copy")
+    with sqlite3.connect(copy / "journal.sqlite3") as connection:
+        connection.execute("DELETE FROM exports")
+    connection.close()
+    return copy
+
+
+def marks(store: Path) -> dict[str, str | None]:
+    with Reader.open(store) as reader:
+        return {each.rollout_id: each.exported_to for each in reader.rollouts()}
+
+
+def test_what_was_closed_is_noted_as_exported_with_its_file(
+    run: Callable[..., Any], copy: Path, tmp_path: Path
+) -> None:
+    assert run("export", copy, "-o", tmp_path / "a.jsonl").exit_code == 0
+    assert marks(copy) == {"one": str(tmp_path / "a.jsonl"), "two": None}
+
+
+def test_a_look_that_is_not_to_count_is_not_noted(run: Callable[..., Any], copy: Path, tmp_path: Path) -> None:
+    assert run("export", copy, "-o", tmp_path / "a.jsonl", "--no-mark").exit_code == 0
+    assert marks(copy) == {"one": None, "two": None}
+
+
+def test_a_trainers_own_shape_is_noted_unless_something_was_left_out(
+    run: Callable[..., Any], copy: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "a.jsonl"
+    told = run("export", copy, "-o", out, "--for", "tinker", "--advantage", "reward", "--drop", "rollout_running")
+    assert told.exit_code == 0, told.stderr
+    assert marks(copy)["one"] is (None if "left out" in told.stderr else str(out))
+    only = run("export", copy, "-o", out, "--for", "tinker", "--advantage", "reward", "--rollout", "one")
+    assert only.exit_code == 0, only.stderr
+    assert marks(copy) == {"one": str(out), "two": None}
+
+
+def test_a_store_of_an_earlier_version_is_exported_and_says_that_it_is_not_noted(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    old = shutil.copytree(Path(__file__).parent.parent / "store" / "stores" / "v1", tmp_path / "old")
+    told = run("export", old, "-o", tmp_path / "a.jsonl")
+    assert told.exit_code == 0
+    assert "note: not noted in the store as exported: The journal" in told.stderr
+    assert [each.rollout_id for each in read(tmp_path / "a.jsonl")] == ["closed", "open"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,3 +52,38 @@ def test_a_backup_is_a_whole_store(run: Callable[..., Any], copy: Path, tmp_path
     assert run("store", "check", target).exit_code == 0
     with Reader.open(copy) as one, Reader.open(target) as other:
         assert list(one.records("one")) == list(other.records("one"))
+
+
+def test_old_rollouts_that_left_are_pruned_and_listed(run: Callable[..., Any], copy: Path, tmp_path: Path) -> None:
+    assert run("store", "prune", copy, "--older-than", "0s").stdout == ""
+    run("export", copy, "-o", tmp_path / "a.jsonl")
+    planned = run("store", "prune", copy, "--older-than", "0s", "--dry-run")
+    assert planned.stdout.startswith("would delete one attempt 1 (age): ")
+    told = run("store", "prune", copy, "--older-than", "0s")
+    assert told.exit_code == 0
+    assert told.stdout.startswith("deleted one attempt 1 (age): ")
+    assert told.stderr.startswith(f"{copy}: 1 attempt deleted, 6 records and 0 blobs removed\n")
+    with Reader.open(copy) as reader:
+        assert [each.rollout_id for each in reader.rollouts()] == ["two"]
+        assert [(each.rollout_id, each.exported_to) for each in reader.tombstones()] == [
+            ("one", str(tmp_path / "a.jsonl"))
+        ]
+    assert run("store", "check", copy).exit_code == 0
+
+
+def test_what_nobody_has_is_pruned_only_by_name_of_that(run: Callable[..., Any], copy: Path) -> None:
+    told = run("store", "prune", copy, "--larger-than", "0", "--unexported")
+    assert told.stdout.startswith("deleted one attempt 1 (size): ")
+
+
+def test_a_length_of_time_that_is_none_is_refused(run: Callable[..., Any], copy: Path) -> None:
+    assert "`--older-than` is `soon`" in str(run("store", "prune", copy, "--older-than", "soon").exception)
+
+
+def test_two_prunes_at_once_delete_each_attempt_once(run: Callable[..., Any], copy: Path) -> None:
+    command = [sys.executable, "-m", "turnstile.cli", "store", "prune", copy, "--older-than", "0s", "--unexported"]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
+    told = [each.communicate(timeout=60) for each in both]
+    assert [each.returncode for each in both] == [0, 0], told
+    assert sum(out.count(b"deleted one") for out, _ in told) == 1
+    assert run("store", "check", copy).exit_code == 0

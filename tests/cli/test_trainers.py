@@ -79,8 +79,8 @@ def test_images_are_put_beside_the_samples_only_where_the_trainer_takes_them(tmp
     picture = b"\x89PNG"
     path, name = _file_with_picture(tmp_path, picture)
     with open_source(path, Selection(), Rules()) as source:
-        report = export_for(source, tmp_path / "t.jsonl", "tinker", Options(advantage=Advantage.REWARD))
-    assert report.samples == 1
+        report, left = export_for(source, tmp_path / "t.jsonl", "tinker", Options(advantage=Advantage.REWARD))
+    assert (report.samples, left) == (1, (("r", 1),))
     assert (tmp_path / "t.jsonl.media" / name[:2] / name).read_bytes() == picture
     with open_source(path, Selection(), Rules()) as source, pytest.raises(CallerError):
         export_for(source, tmp_path / "a.jsonl", "areal", Options())

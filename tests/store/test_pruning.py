@@ -13,7 +13,7 @@ from turnstile.reasons import DeleteReason
 from turnstile.store import Blobs, Journal, Reader
 from turnstile.store.deletion import Unexported
 from turnstile.store.exports import ExportMark, mark
-from turnstile.store.pruning import BLOB_QUIET_S, Keep, Pruner
+from turnstile.store.pruning import BLOB_QUIET_S, Keep, Pruned, Pruner
 
 DAY_S = 86_400.0
 
@@ -120,7 +120,9 @@ async def test_a_blob_goes_with_the_last_that_named_it_once_nobody_asks_for_it(s
         os.utime(tmp_path / "blobs" / sha256[:2] / sha256, (long_ago, long_ago))
     just_now = long_ago + 10 * DAY_S - BLOB_QUIET_S / 2
     os.utime(tmp_path / "blobs" / fresh[:2] / fresh, (just_now, just_now))
-    assert pruner.prune(Keep(for_s=7 * DAY_S), [].append).blobs == 1
+    pruned = pruner.prune(Keep(for_s=7 * DAY_S), [].append)
+    pruner.tidy(pruned)
+    assert pruned.blobs == 1
     assert [blobs.has(each) for each in (alone, shared, fresh)] == [False, True, True]
 
 
@@ -128,7 +130,7 @@ async def test_a_models_files_stay(journal, pruner, tmp_path, make):
     card = Blobs(tmp_path).put(b"a tokenizer")
     await journal.set_meta("model_files:x", card)
     os.utime(tmp_path / "blobs" / card[:2] / card, (0, 0))
-    pruner.prune(Keep(), [].append)
+    pruner.tidy(Pruned())
     assert Blobs(tmp_path).has(card)
 
 
@@ -137,7 +139,7 @@ async def test_a_blob_that_was_leaving_when_its_remover_died_comes_back_if_it_is
     await stock.put("new", 1, images=[sha256])
     file = tmp_path / "blobs" / sha256[:2] / sha256
     file.rename(file.with_name(f".draft-{sha256}"))
-    pruner.prune(Keep(), [].append)
+    pruner.tidy(Pruned())
     assert Blobs(tmp_path).get(sha256) == b"an image"
 
 

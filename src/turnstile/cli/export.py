@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +13,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from turnstile.cli.progress import counted, progress_bar
-from turnstile.cli.sources import Selection, Source, open_source
+from turnstile.cli.sources import AttemptKey, Selection, Source, open_source
 from turnstile.cli.trainers import export_for, refuse_without_trainer, told
+from turnstile.errors import StoreError
+from turnstile.journal import RolloutStatus
 from turnstile.trajectory.converters import CONVERTERS
 from turnstile.trajectory.converters.options import Advantage, OneSequence, Options, RawLogprobs
 from turnstile.trajectory.files import open_writer
@@ -69,12 +73,18 @@ def export(
         int, typer.Option(min=0, help="With --for: ids in a row's prompt region; 0: as many as the prompt has.")
     ] = 0,
     env_name: Annotated[str, typer.Option(help="With --for: the environment's name.")] = "turnstile",
+    no_mark: Annotated[
+        bool, typer.Option("--no-mark", help="Do not note in the store that these rollouts left it.")
+    ] = False,
 ) -> None:
     """Write trajectories in the neutral format, also while the server runs.
 
     Every attempt of every rollout is written; one that is still open is marked `running`. One that is damaged is
     named, the others are written, and the exit code is 1. Images and side arrays are put into `FILE.media` and
     `FILE.arrays`.
+
+    What was closed and is written whole is noted in the store as exported, with the file and the time: retention may
+    delete it then. `--no-mark` leaves that out.
 
     Given a trajectory file in place of a store, it writes the same rollouts in the other form. With `--for` it writes
     one trainer's own shape instead, a sample a line; what that trainer cannot express is refused by name.
@@ -97,15 +107,27 @@ def export(
     )
     with open_source(source, Selection(tuple(rollout or ()), group), rules) as found:
         if trainer:
-            typer.echo(told(export_for(found, output, trainer, options), output, trainer), err=True)
+            report, left = export_for(found, output, trainer, options)
+            typer.echo(told(report, output, trainer), err=True)
         else:
             refuse_without_trainer(options)
             written = _write(found, output)
+            left = written.left
             typer.echo(f"{counted(written.rollouts, 'rollout')} written to {output}{written.told()}", err=True)
+        if not no_mark:
+            _mark(found, left, output)
     for line in found.lost:
         typer.echo(f"turnstile: {line}", err=True)
     if found.lost:
         raise typer.Exit(1)
+
+
+def _mark(found: Source, left: Sequence[AttemptKey], output: Path) -> None:
+    """Note what left. A store that cannot be written keeps what it has, so that is no fault of the export."""
+    try:
+        found.mark(left, str(output.resolve()), datetime.now(UTC))
+    except StoreError as refused:
+        typer.echo(f"note: not noted in the store as exported: {refused}", err=True)
 
 
 class _Written(msgspec.Struct):
@@ -118,6 +140,8 @@ class _Written(msgspec.Struct):
     discarded: int = 0
     bare: Counter[str] = msgspec.field(default_factory=Counter[str])
     """Rollouts without a sequence, by status."""
+    left: list[AttemptKey] = []
+    """Closed attempts that are written whole."""
 
     def add(self, rollout: Rollout) -> None:
         counts = rollout.token_counts
@@ -150,6 +174,9 @@ def _write(source: Source, output: Path) -> _Written:
                 sides.write(rollout)
             except SideBytesLost as lost:
                 source.lost.append(f"written without its files: {rollout.rollout_id} attempt {rollout.attempt}: {lost}")
+            else:
+                if rollout.status != RolloutStatus.RUNNING:
+                    written.left.append((rollout.rollout_id, rollout.attempt))
             writer.write(rollout)
             written.add(rollout)
     return written

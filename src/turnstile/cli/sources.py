@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -12,6 +13,7 @@ import msgspec
 from turnstile.errors import CallerError, StoreError
 from turnstile.history.forest import Forest
 from turnstile.store import Blobs, Reader, RolloutSummary
+from turnstile.store.exports import ExportMark, mark_beside
 from turnstile.store.schema import JOURNAL_FILE
 from turnstile.trajectory.assemble import ConservationError, assemble
 from turnstile.trajectory.files import Unreadable, members, records
@@ -27,6 +29,10 @@ class Selection(msgspec.Struct, frozen=True):
     """Their ids; empty: any."""
     group: str | None = None
     """Their group; None: any."""
+
+
+AttemptKey: TypeAlias = tuple[str, int]
+"""A rollout's id and the number of an attempt."""
 
 
 class Source(Protocol):
@@ -50,6 +56,10 @@ class Source(Protocol):
         """Bytes that the rollout given last names. Raises: SideBytesLost if they are not there."""
         ...
 
+    def mark(self, left: Iterable[AttemptKey], destination: str, at: datetime) -> None:
+        """Note where attempts that were given have gone. Raises: StoreError if that cannot be noted."""
+        ...
+
 
 @contextmanager
 def open_source(path: Path, selection: Selection, rules: Rules) -> Generator[Source]:
@@ -67,10 +77,11 @@ def open_source(path: Path, selection: Selection, rules: Rules) -> Generator[Sou
         yield _FileSource(path, selection)
         return
     with ExitStack() as stack:
-        stores = [_OpenStore(stack.enter_context(Reader.open(each)), Blobs(each)) for each in store_folders(path)]
-        if not any(store.reader.rollouts(limit=1) for store in stores):
+        stores = [_OpenStore(each, stack.enter_context(Reader.open(each)), Blobs(each)) for each in store_folders(path)]
+        listed, lost = _listed(stores, selection)
+        if not listed and not lost and not any(store.reader.rollouts(limit=1) for store in stores):
             raise CallerError(f"No rollouts in {path}", "Run an agent through its server first", code="store_empty")
-        yield _StoreSource(_chosen(stores, selection), rules)
+        yield _StoreSource(_chosen(listed, selection, lost), rules, lost)
 
 
 def store_folders(path: Path) -> list[Path]:
@@ -83,6 +94,7 @@ def store_folders(path: Path) -> list[Path]:
 class _OpenStore(msgspec.Struct, frozen=True):
     """One of the stores that are read as one."""
 
+    directory: Path
     reader: Reader
     blobs: Blobs
 
@@ -98,32 +110,45 @@ def _holds_files(path: Path) -> bool:
 
 
 class _StoreSource:
-    def __init__(self, chosen: _Chosen, rules: Rules) -> None:
+    def __init__(self, chosen: _Chosen, rules: Rules, lost: list[str]) -> None:
         self._chosen = chosen
         self._rules = rules
-        self._blobs = chosen[0][0].blobs
-        self.lost: list[str] = []
+        self._given_by: _OpenStore | None = None
+        self._home: dict[AttemptKey, Path] = {}
+        self._never_listed = lost
+        self.lost = list(lost)
 
     @property
     def total(self) -> int | None:
         return len(self._chosen)
 
     def rollouts(self) -> Iterator[Rollout]:
+        self.lost[:] = self._never_listed
         for store, summary in self._chosen:
             try:
                 forest = Forest.of(store.reader.records(summary.rollout_id, summary.attempt))
                 rollout = assemble(forest, self._rules)
-            except (StoreError, ConservationError) as damaged:
+            except (StoreError, ConservationError, LookupError) as damaged:
+                # A record that others refer to may be among what is lost.
                 self.lost.append(f"not written: {summary.rollout_id} attempt {summary.attempt}: {damaged}")
             else:
-                self._blobs = store.blobs
+                self._given_by = store
+                self._home[summary.rollout_id, summary.attempt] = store.directory
                 yield rollout
+
+    def mark(self, left: Iterable[AttemptKey], destination: str, at: datetime) -> None:
+        by_store: dict[Path, list[ExportMark]] = {}
+        for key in left:
+            by_store.setdefault(self._home[key], []).append(ExportMark(*key, destination, at))
+        for directory, marks in by_store.items():
+            mark_beside(directory, marks)
 
     def side_bytes(self, kind: SideKind, name_sha256: str) -> bytes:
         # A store keeps all of them by hash, whatever they are.
         del kind
+        given_by = self._given_by or self._chosen[0][0]
         try:
-            return self._blobs.get(name_sha256)
+            return given_by.blobs.get(name_sha256)
         except StoreError as lost:
             raise SideBytesLost(lost.problem, lost.remedy) from lost
 
@@ -162,6 +187,9 @@ class _FileSource:
     def side_bytes(self, kind: SideKind, name_sha256: str) -> bytes:
         return self._reading.side_bytes(kind, name_sha256)
 
+    def mark(self, left: Iterable[AttemptKey], destination: str, at: datetime) -> None:
+        """A file keeps no account of where it was copied to."""
+
 
 def _not_found(problem: str, group: str | None) -> CallerError:
     within = f" in group `{group}`" if group else ""
@@ -172,22 +200,32 @@ def _not_found(problem: str, group: str | None) -> CallerError:
     )
 
 
-def _chosen(stores: list[_OpenStore], selection: Selection) -> _Chosen:
+def _listed(stores: list[_OpenStore], selection: Selection) -> tuple[_Chosen, list[str]]:
+    """The attempts that may be asked for, and what a damaged listing did not give."""
+    found: _Chosen = []
+    lost: list[str] = []
+    for store in stores:
+        before = len(found)
+        try:
+            for summary in store.reader.every_rollout(selection.group):
+                if not selection.names or summary.rollout_id in selection.names:
+                    found.append((store, summary))
+        except StoreError as damaged:
+            read = f"{len(found) - before} attempts could be listed in {store.directory}, others could not"
+            lost.append(f"not written: {read}: {damaged} `turnstile store salvage` says which, and saves them")
+    return found, lost
+
+
+def _chosen(found: _Chosen, selection: Selection, lost: list[str]) -> _Chosen:
     names, group = selection.names, selection.group
-    found = [
-        (store, summary)
-        for store in stores
-        for summary in store.reader.every_rollout(group)
-        if not names or summary.rollout_id in names
-    ]
     missing = sorted(set(names) - {summary.rollout_id for _, summary in found})
-    if missing:
+    if missing and not lost:
         raise CallerError(
             f"The store has no rollout `{missing[0]}`" + (f" in group `{group}`" if group else ""),
             "See the ids with `turnstile drift STORE --by rollout`, or leave --rollout out to write all",
             code="rollout_not_found",
         )
-    if not found:
+    if not found and not lost:
         raise CallerError(
             f"The store has no rollout in group `{group}`",
             "See the groups with `turnstile drift STORE --by group`, or leave --group out to write all",

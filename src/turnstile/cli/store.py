@@ -1,24 +1,33 @@
-"""`turnstile store`: check, compact and copy a whole store."""
+"""`turnstile store`: check, compact, prune and copy a whole store."""
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from rich.filesize import decimal
 from rich.progress import SpinnerColumn, TextColumn
 
+from turnstile.cli.duration import duration_s
 from turnstile.cli.progress import counted, progress_bar
 from turnstile.cli.sources import store_folders
 from turnstile.cli.validate import INVALID
 from turnstile.reports.store_check import StoreCheck, Weight, wanted_blobs
 from turnstile.store import Reader, upkeep
+from turnstile.store.beside import beside, committed
+from turnstile.store.deletion import Unexported
+from turnstile.store.pruning import Due, Keep, Pruner
 
+T = TypeVar("T")
 store = typer.Typer(
     name="store",
-    help="Check, compact and back up the directory that a server writes to.",
+    help="Check, compact, prune and back up the directory that a server writes to.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -72,6 +81,72 @@ def compact(directory: _Directory) -> None:
     done = upkeep.compact(directory, wanted)
     sizes = f"{decimal(done.bytes_before)} -> {decimal(done.bytes_after)}"
     typer.echo(f"{directory}: {sizes}, {counted(done.blobs_removed, 'blob')} removed", err=True)
+
+
+@store.command()
+def prune(
+    directory: _Directory,
+    older_than: Annotated[
+        str, typer.Option(metavar="TIME", help="Delete what was closed longer ago, such as 7d, 12h, 90m.")
+    ] = "",
+    larger_than: Annotated[
+        float | None, typer.Option(metavar="GB", min=0.0, help="Delete the oldest until the store takes so many GB.")
+    ] = None,
+    unexported: Annotated[
+        bool, typer.Option("--unexported", help="Delete also what was never exported: nobody has it then.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+) -> None:
+    """Delete old closed rollouts that were exported, also while a server runs on the store.
+
+    Of each a line is printed, and a tombstone stays: id, attempt, when, why, how many calls and tokens. Rollouts that
+    are open are never deleted. With neither option it only removes what earlier deletions left.
+    """
+    keep = Keep(
+        for_s=duration_s(older_than, "--older-than") if older_than else None,
+        size_bytes=None if larger_than is None else int(larger_than * 1e9),
+        unexported=Unexported.DELETE if unexported else Unexported.KEEP,
+    )
+    if dry_run:
+        _tell_due(directory, keep)
+        return
+    with beside(directory) as connection:
+
+        def transact(step: Callable[[sqlite3.Connection], T]) -> T:
+            with committed(connection):
+                return step(connection)
+
+        pruner = Pruner(directory, transact, _now, _breathe)
+        pruned = pruner.prune(keep, _tell_gone)
+        pruner.tidy(pruned)
+    records, blobs = counted(pruned.records, "record"), counted(pruned.blobs, "blob")
+    typer.echo(f"{directory}: {counted(pruned.attempts, 'attempt')} deleted, {records} and {blobs} removed", err=True)
+
+
+def _tell_due(directory: Path, keep: Keep) -> None:
+    found = list(Pruner(directory, _nothing_changes, _now, _breathe).due(keep))
+    for due in found:
+        typer.echo(f"would delete {due.rollout_id} attempt {due.attempt} ({due.reason}): {decimal(due.stored_bytes)}")
+    total = decimal(sum(due.stored_bytes for due in found))
+    typer.echo(f"{directory}: {counted(len(found), 'attempt')} of {total} would be deleted", err=True)
+
+
+def _tell_gone(due: Due) -> None:
+    typer.echo(f"deleted {due.rollout_id} attempt {due.attempt} ({due.reason}): {decimal(due.stored_bytes)}")
+
+
+def _nothing_changes(_step: Callable[[sqlite3.Connection], T], /) -> T:
+    raise AssertionError("looking changes nothing")
+
+
+def _breathe() -> bool:
+    """Let a running server have the database between two steps."""
+    time.sleep(0.002)
+    return True
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 @store.command()

@@ -8,8 +8,9 @@ from pathlib import Path
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from turnstile.cli.progress import counted, progress_bar
-from turnstile.cli.sources import Source
+from turnstile.cli.sources import AttemptKey, Source
 from turnstile.errors import CallerError
+from turnstile.journal import RolloutStatus
 from turnstile.trajectory.converters import converter_named
 from turnstile.trajectory.converters.base import Media
 from turnstile.trajectory.converters.conversion import Report, conversion_of
@@ -19,32 +20,37 @@ from turnstile.trajectory.format import Rollout
 from turnstile.trajectory.side_files import SideWriter
 
 
-def export_for(source: Source, output: Path, trainer: str, options: Options) -> Report:
+def export_for(source: Source, output: Path, trainer: str, options: Options) -> tuple[Report, tuple[AttemptKey, ...]]:
     """Write the samples of one trainer, and the images beside them where it takes images.
 
+    Returns: what was written, and the closed attempts that are in it; none if something was left out.
     Raises: CallerError for what the trainer cannot express; nothing is written then.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     carried = converter_named(trainer).facts.media is Media.CARRIED
     # Images are written by the second pass, which begins when the first has refused nothing.
+    left: list[AttemptKey] = []
     passes = iter((("survey", None), (f"export for {trainer}", SideWriter(output, source) if carried else None)))
     with progress_bar(*columns) as bar:
 
         def rollouts() -> Iterable[Rollout]:
             # What is lost is told once, of the pass that writes.
             source.lost.clear()
+            left.clear()
             name, sides = next(passes)
-            return bar.track(_with_sides(source, sides), total=source.total, description=name)
+            return bar.track(_with_sides(source, sides, left), total=source.total, description=name)
 
         conversion = conversion_of(rollouts, trainer, options)
         write_samples(output, conversion)
-    return conversion.report
+    return conversion.report, () if conversion.report.left_out else tuple(left)
 
 
-def _with_sides(source: Source, sides: SideWriter | None) -> Iterator[Rollout]:
+def _with_sides(source: Source, sides: SideWriter | None, left: list[AttemptKey]) -> Iterator[Rollout]:
     for rollout in source.rollouts():
         if sides is not None:
             sides.write(rollout)
+        if rollout.status != RolloutStatus.RUNNING:
+            left.append((rollout.rollout_id, rollout.attempt))
         yield rollout
 
 

@@ -14,6 +14,7 @@ from turnstile.history.forest import Forest
 from turnstile.journal import CallFailed, CallStarted, Record, RolloutFinished, RolloutStatus, TurnCommitted
 from turnstile.reports.shelf import MODEL_FILES
 from turnstile.store import Blobs, Reader, RolloutSummary
+from turnstile.store.blob_names import named_blobs
 from turnstile.store.blobs import blob_files
 from turnstile.trajectory.assemble import assemble
 
@@ -78,10 +79,10 @@ class StoreCheck:
         try:
             for record in self._reader.records(summary.rollout_id, summary.attempt):
                 seen.append(record)
-                self.named.update(_images(record))
+                self.named.update(named_blobs(record))
             forest = Forest.of(seen)
             assemble(forest)
-        except (TurnstileError, ValueError) as problem:
+        except (TurnstileError, ValueError, LookupError) as problem:
             self.is_complete = False
             kind = problem.code if isinstance(problem, TurnstileError) else "rollout_unreadable"
             readable = f"{len(seen)} of its records were read before it"
@@ -119,15 +120,8 @@ def wanted_blobs(reader: Reader) -> frozenset[str]:
     named = {value for key, value in reader.metas().items() if key.startswith(MODEL_FILES)}
     for summary in reader.every_rollout():
         for record in reader.records(summary.rollout_id, summary.attempt):
-            named.update(_images(record))
+            named.update(named_blobs(record))
     return frozenset(named)
-
-
-def _images(record: Record) -> Iterator[str]:
-    if isinstance(record, CallStarted):
-        for message in (*record.new_M, *((record.echoed,) if record.echoed else ())):
-            for image in message.images:
-                yield image.sha256
 
 
 def _miscounted(summary: RolloutSummary, records: list[Record]) -> str:

@@ -126,7 +126,6 @@ class Pruner:
             if not self._sweep(pruned):
                 return pruned
         if self._sweep(pruned):
-            self._remove_blobs(pruned)
             self._give_back()
         return pruned
 
@@ -163,8 +162,11 @@ class Pruner:
                 return True
         return False
 
-    def _remove_blobs(self, pruned: Pruned) -> None:
-        """Remove blobs that nothing names, and what killed writers left."""
+    def tidy(self, pruned: Pruned) -> None:
+        """Remove blobs that nothing names and nobody has asked for lately, and what killed writers left.
+
+        Looks at every blob. Raises: StoreError, OSError.
+        """
         now_s = self._now().timestamp()
         with contextlib.closing(open_readonly(self._directory / JOURNAL_FILE)) as look:
             for file in blob_files(self._directory):

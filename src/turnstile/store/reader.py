@@ -129,6 +129,7 @@ class Reader:
                 f"Attempt {attempt} of rollout `{rollout_id}` was deleted",
                 "Take it from where it was exported to",
                 code="rollout_deleted",
+                status=410,
             )
 
     def rollouts(  # noqa: PLR0913 - what a listing may be narrowed by, all by name

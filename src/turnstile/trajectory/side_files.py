@@ -124,7 +124,10 @@ class SideWriter:
         partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(content)
+            with partial.open("wb") as writing:
+                writing.write(content)
+                writing.flush()
+                os.fsync(writing.fileno())
             partial.replace(file)
         except OSError as error:
             partial.unlink(missing_ok=True)

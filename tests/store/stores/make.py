@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from turnstile.conversation import Message, ReplyFinish, Role, Sampling, Text, Usage
-from turnstile.generation import Draw, Finish, LogprobsMode, Root
+from turnstile.generation import Draw, Finish, Head, LogprobsMode, Root
 from turnstile.journal import (
     CallFailed,
     CallStarted,
@@ -35,6 +35,7 @@ from turnstile.store import Blobs, Journal
 from turnstile.tokens import IdRun, LogprobRun, Segment, SegmentKind
 
 HERE = Path(__file__).parent
+_HEAD = Head("f" * 64, "m", "t", 10, "c", "{}", ())
 NOON = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)
 
 
@@ -45,8 +46,8 @@ def _started(rollout_id: str, call_id: str, parts: tuple[Any, ...]) -> CallStart
         call_id=call_id,
         started_at=NOON,
         dialect="openai.chat",
-        head="f" * 64,
-        new_head=None,
+        head=_HEAD.fingerprint,
+        new_head=_HEAD,
         engine="llamacpp",
         engine_version="1",
         parent=None,
