@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from jinja2 import Template, TemplateError
+from jinja2 import Template, TemplateError, TemplateSyntaxError
 from jinja2.exceptions import SecurityError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import SandboxedEnvironment
@@ -62,6 +62,36 @@ def test_a_template_that_is_endless_for_some_messages_alone_ends_soon() -> None:
     source = f"{{% if text != 'Hello' %}}{loops}{{% endif %}}"
     with pytest.raises(TemplateError, match=f"more than {sandbox.LEAST_STEPS} steps"):
         render(source, text="zq")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% set turnstile_steps = namespace(_taken=0, _allowed=9) %}",
+        "{{ turnstile_steps.advance(-60000000) }}",
+        "{{ turnstile_steps | turnstile_advance(-60000000) }}",
+        "{{ [turnstile_steps] | map('turnstile_advance', -60000000) | list }}",
+        "{% for turnstile_steps in [1] %}{% endfor %}",
+        "{% macro turnstile_join() %}{% endmacro %}",
+        "{% set \uff54urnstile_steps = namespace(_taken=0, _allowed=9) %}",
+        "{% set \U0001d4c9urnstile_steps = 1 %}",
+    ],
+)
+def test_a_template_cannot_reach_what_counts_its_steps(source: str) -> None:
+    with pytest.raises(TemplateSyntaxError, match="steps are counted"):
+        BoundedTemplate(source)
+
+
+@pytest.mark.parametrize("much", ["numbers | sort", "-1 in numbers", "text | urlize", "numbers[1:]"])
+def test_a_render_whose_few_steps_do_much_ends_by_the_time_it_computes(
+    monkeypatch: pytest.MonkeyPatch, much: str
+) -> None:
+    monkeypatch.setattr(sandbox, "MAX_CPU_S", 0.05)
+    source = (
+        f"{{% set numbers = range(60000) | list %}}{{% for a in range(60000) %}}{{% set b = {much} %}}{{% endfor %}}"
+    )
+    with pytest.raises(sandbox.Endless, match="computed for more than"):
+        render(source, text="a.b " * 10_000)
 
 
 def test_what_operators_make_in_a_loop_is_counted_too() -> None:

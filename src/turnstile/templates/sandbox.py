@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+import time
+import unicodedata
 from collections.abc import Mapping, Sized
 from typing import Any, cast
 
-from jinja2 import TemplateError, nodes
+from jinja2 import TemplateError, TemplateSyntaxError, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import loopcontrols
 from jinja2.runtime import Context
@@ -40,9 +42,14 @@ MAX_INDENT = 64
 MAX_POWER_BITS = 4096
 """Bits of a number that `**` makes."""
 
+MAX_CPU_S = 20.0
+"""Seconds that a render may compute, whatever its steps are made of: some filters do much in one. It is the thread's
+own time, which no other work on the machine makes longer, and ten times what `MAX_STEPS` plain steps take."""
+_STEPS_BETWEEN_LOOKS = 16
 _STEPS = "turnstile_steps"
 _ADVANCE = "turnstile_advance"
 _JOIN = "turnstile_join"
+_OURS = re.compile("turnstile_(?:steps|advance|join)")
 _GENERATION_TAG = re.compile(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
 _MUTATORS = frozenset(
     {"append", "extend", "insert", "pop", "remove", "clear", "reverse", "sort", "update", "setdefault"}
@@ -110,6 +117,9 @@ class BoundedTemplate:
 
     def __init__(self, source: str) -> None:
         """Compile. Raises: jinja2.TemplateSyntaxError; RecursionError if it is nested too deeply."""
+        # Python takes names that NFKC makes equal for one, and Jinja2's names become Python's.
+        if _OURS.search(unicodedata.normalize("NFKC", source)):
+            raise TemplateSyntaxError("the template uses a name by which its steps are counted", 1)
         rewritten = without_generation_tags(source)
         # Kimi K2 builds a list with `.append`, which the immutable sandbox forbids. Every value that a template
         # sees is made for one render, so a template that mutates changes nothing but its own render.
@@ -208,16 +218,23 @@ class Endless(SecurityError):
 class _Steps:
     """How far one render has come."""
 
-    __slots__ = ("_allowed", "_taken")
+    __slots__ = ("_allowed", "_look_at", "_taken", "_until_ns")
 
     def __init__(self, allowed: int) -> None:
         self._taken = 0
         self._allowed = allowed
+        self._look_at = 0
+        self._until_ns = time.thread_time_ns() + int(MAX_CPU_S * 1e9)
 
     def advance(self, weight: int) -> None:
         self._taken += weight
+        if self._taken < self._look_at:
+            return
         if self._taken > self._allowed:
             raise Endless(f"the template ran for more than {self._allowed} steps")
+        if time.thread_time_ns() > self._until_ns:
+            raise Endless(f"the template computed for more than {MAX_CPU_S:g} seconds")
+        self._look_at = min(self._taken + _STEPS_BETWEEN_LOOKS, self._allowed + 1)
 
 
 def _allowed(variables: Mapping[str, Any]) -> int:
