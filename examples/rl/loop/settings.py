@@ -37,7 +37,7 @@ class EngineSettings:
     """Of an engine that runs already."""
     kind: str = "auto"
     """Of the adapter in Turnstile: its `--engine-kind`."""
-    update: Literal["training", "vllm"] = "training"
+    update: Literal["token_server", "vllm"] = "token_server"
     """How new weights are told: `POST /update_weights {path, version}`, or vLLM's own routes."""
     patience_s: float = 300.0
     """For it to be ready."""

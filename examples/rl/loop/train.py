@@ -240,7 +240,7 @@ def train(settings: Settings, asked: Asked) -> None:
     with Servers(settings, loaded.folder, asked.folder, asked.engine_seed) as servers, metrics:
         hashes = hashes_of(loaded.folder, loaded.model)
         if (
-            settings.engine.update == "training"
+            settings.engine.update == "token_server"
         ):  # vLLM tells no hashes; a wrong model shows in the first step's numbers
             check_engine(servers.engine_url, hashes)
         said = {"seed": asked.seed, "history": asked.history, "pid": os.getpid(), "url": servers.url, **hashes}
