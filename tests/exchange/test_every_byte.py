@@ -29,7 +29,7 @@ from turnstile.protocols.base import Dialect
 from turnstile.server import agents
 from turnstile.server.agents import Desk, Limits
 from turnstile.server.call_report import CallReport
-from turnstile.server.visit import Visit
+from turnstile.server.visit import Reception, Visit
 from turnstile.store import Reader
 from turnstile.trajectory.assemble import assemble
 from turnstile.trajectory.validate import validate
@@ -136,7 +136,7 @@ async def test_a_client_may_hang_up_at_any_byte(
     names = (f"r{at}" for at in itertools.count())
     limits = Limits(max_body_bytes=1 << 20, keep_alive_s=60, grace_s=grace_s, finish_patience_s=1)
     async with asyncio.TaskGroup() as tasks:
-        line = Line(Desk(thoughtful, rollouts, tasks, limits, unheard), dialect, speaker)
+        line = Line(Desk(thoughtful, rollouts, tasks, limits, Reception(unheard)), dialect, speaker)
         recorded = await rollouts.create(Opening(next(names)), "")
         fake.script(fake.ids(ANSWER))
         body = (await line.ask(recorded, "go")).pieces

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 from collections.abc import Callable
+from types import FrameType
 from typing import TypeAlias
 
 import msgspec
@@ -14,6 +16,7 @@ import uvloop
 from rich.console import Console
 
 import turnstile.cli.serve_options as options
+from turnstile.cli.duration import duration_s
 from turnstile.cli.engine_table import engine_table
 from turnstile.cli.progress import download_bar
 from turnstile.config import Settings
@@ -49,6 +52,9 @@ def serve(
     plugin_bridges: options.PluginBridgesOption = "",
     durability: options.DurabilityOption = Durability.PROCESS,
     rollout_memory_mb: options.RolloutMemoryMbOption = 1024,
+    idle_timeout: options.IdleTimeoutOption = "0",
+    keep_for: options.KeepForOption = "0",
+    keep_gb: options.KeepGbOption = 0.0,
     sibling: options.SiblingOption = None,
     host: options.HostOption = "127.0.0.1",
     port: options.PortOption = 7000,
@@ -108,6 +114,9 @@ def serve(
         store=store,
         durability=durability.value,
         rollout_memory_bytes=rollout_memory_mb * 1024 * 1024,
+        idle_timeout_s=duration_s(idle_timeout, "--idle-timeout"),
+        keep_for_s=duration_s(keep_for, "--keep-for"),
+        keep_gb=keep_gb,
         siblings=tuple(sibling or ()),
         host=host,
         port=port,
@@ -141,7 +150,13 @@ def serve(
         no_quirks=tuple(no_quirk or ()),
     )
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    signal.signal(signal.SIGTERM, _end)
     uvloop.run(_serve(settings, _tell_json if json else _tell_person))
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    """End as by Ctrl-C: what is open is closed, and the log and traces are written to their end."""
+    raise SystemExit(128 + number)
 
 
 async def _serve(settings: Settings, tell: Tell) -> None:

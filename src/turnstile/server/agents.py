@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 import msgspec
@@ -18,6 +18,7 @@ from starlette.types import Message as AsgiMessage
 from starlette.types import Receive, Send
 
 from turnstile.conversation import Answer, Call, answer_id
+from turnstile.engines.wire import TRACE_HEADERS
 from turnstile.errors import CallerError, StoreError, TurnstileError
 from turnstile.exchange.failures import Progress, failure
 from turnstile.exchange.inflight import Flight, Follower
@@ -34,10 +35,13 @@ from turnstile.protocols.json_body import snippet
 from turnstile.protocols.keepable import check_keepable
 from turnstile.protocols.models import check_model
 from turnstile.protocols.quirks import apply
+from turnstile.protocols.sizes import CallLimits, check_length, check_sizes
 from turnstile.reasons import DiscardReason
 from turnstile.server.remote_images import RemoteImages
+from turnstile.server.retry_after import retry_after
+from turnstile.server.sealing import in_full
 from turnstile.server.severing import StreamSevered
-from turnstile.server.visit import TellCall, Visit
+from turnstile.server.visit import Reception, Visit
 
 log = logging.getLogger("turnstile.calls")
 
@@ -51,17 +55,24 @@ class Limits(msgspec.Struct, frozen=True):
     finish_patience_s: float
     remote: RemoteImages = RemoteImages()
     """What of images by their address is fetched."""
+    told: Callable[[TurnstileError], TurnstileError] = in_full
+    """What an agent is told of an error."""
+    call: CallLimits = CallLimits()
+    check_call: Callable[[], None] = lambda: None
+    """Raises: TurnstileError while no call may begin."""
 
 
 class Desk:
     """Starts calls and answers those who wait for them."""
 
     def __init__(
-        self, world: World, rollouts: Rollouts, tasks: asyncio.TaskGroup, limits: Limits, tell: TellCall
+        self, world: World, rollouts: Rollouts, tasks: asyncio.TaskGroup, limits: Limits, reception: Reception
     ) -> None:
         self.world = world
         self.rollouts = rollouts
-        self.tell = tell
+        self.reception = reception
+        self.told = limits.told
+        """What agents are told of errors."""
         self._tasks = tasks
         self._limits = limits
 
@@ -79,6 +90,8 @@ class Desk:
             await self._refused(rollout, visit.dialect, error, began)
             await line.refuse(error)
             return
+        # The call's task, and whatever it starts, has it from here.
+        TRACE_HEADERS.set(visit.trace.headers)
         flight = found.flight or self._launch(rollout, decoded.call, digest)
         visit.boards(flight, found.how)
         head = AnswerHead(_answer_id(rollout, flight), int(began.timestamp()), decoded.call.model)
@@ -107,9 +120,12 @@ class Desk:
     ) -> tuple[Decoded, str, Found]:
         body = await read_body(request, self._limits.max_body_bytes)
         visit.was_read()
+        self._limits.check_call()
+        check_length(body, self._limits.call)
         decoded = visit.dialect.decode(WireRequest(body, dict(request.headers), path, dict(request.query_params)))
         check_model((self.world.served.model,), decoded.call.model)
-        check_keepable(decoded.call)
+        check_sizes(decoded.call, self._limits.call)
+        check_keepable(decoded.call, self._limits.call.nesting)
         if rollout.closing:
             raise await self.rollouts.reject(rollout, "rollout_closed")
         call = apply(self.world.quirks, decoded.call, request.headers)
@@ -155,13 +171,16 @@ class Desk:
     async def _refused(
         self, rollout: OpenRollout, dialect: Dialect, error: TurnstileError, failed_at: datetime
     ) -> None:
-        if error.code == "rollout_closed":
+        if error.code in ("rollout_closed", "disk_low") or not rollout.counts_refusal():
             return
         record, _ = failure(error, Progress(rollout.opened.rollout_id, dialect.name), failed_at)
         await rollout.keep(record)
 
     async def _follow(self, flight: Flight, follower: Follower, line: Line, encoder: Encoder) -> None:
         async for delta in follower.deltas(self._limits.keep_alive_s):
+            # A stream that has begun can only be told of an overload in a way that clients do not try again on.
+            if delta is None and not flight.has_place:
+                continue
             piece = encoder.keep_alive() if delta is None else encoder.feed(delta)
             if piece:
                 await line.write(flight, encoder.media_type, piece)
@@ -169,7 +188,7 @@ class Desk:
             case Answer() as answer:
                 await line.end(flight, encoder.media_type, encoder.finish(answer))
             case TurnstileError() as error if line.open:
-                await line.break_off(flight, encoder.media_type, encoder.fail(error))
+                await line.break_off(flight, encoder.media_type, encoder.fail(line.told(error)))
             case TurnstileError() as error:
                 await line.refuse(error, flight)
             case None:
@@ -195,7 +214,8 @@ class Desk:
             )
 
     async def _give_up(self, flight: Flight) -> None:
-        await asyncio.sleep(self._limits.grace_s)
+        # The grace is for what was sampled, and a call that waits for its place has sampled nothing.
+        await asyncio.sleep(self._limits.grace_s if flight.has_place else 0)
         if flight.waiting == 0 and flight.outcome is None and flight.task is not None:
             flight.task.cancel()
 
@@ -204,11 +224,15 @@ def _answer_id(rollout: OpenRollout, flight: Flight) -> str:
     return answer_id(rollout.opened.rollout_id, rollout.opened.attempt, flight.call_id)
 
 
+BODY_PATIENCE_S = 60.0
+"""How long a client may pause in mid-request."""
+
+
 async def read_body(request: Request, limit: int) -> bytes:
     """A request's body, read no further than a limit in bytes.
 
     Raises: CallerError 413 if it is longer; `body_compressed` if it is compressed; `client_gone` if it does not come
-        whole.
+        whole; 408 if nothing of it comes for `BODY_PATIENCE_S`.
     """
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in ("", "identity"):
@@ -228,15 +252,25 @@ async def read_body(request: Request, limit: int) -> bytes:
         raise too_long
     pieces: list[bytes] = []
     length = 0
+    loop = asyncio.get_running_loop()
     try:
-        async for piece in request.stream():
-            length += len(piece)
-            if length > limit:
-                raise too_long
-            pieces.append(piece)
+        async with asyncio.timeout(BODY_PATIENCE_S) as patience:
+            async for piece in request.stream():
+                patience.reschedule(loop.time() + BODY_PATIENCE_S)
+                length += len(piece)
+                if length > limit:
+                    raise too_long
+                pieces.append(piece)
     except ClientDisconnect:
         raise CallerError(
             f"The client left after {length} bytes of its request", "Send it again", code="client_gone"
+        ) from None
+    except TimeoutError:
+        raise CallerError(
+            f"Nothing of the request came for {BODY_PATIENCE_S:g} s, after {length} bytes",
+            "Send it again",
+            code="request_too_slow",
+            status=408,
         ) from None
     return b"".join(pieces)
 
@@ -254,10 +288,12 @@ _LAST_WORDS_S = 0.1
 class Line:
     """The socket's side of one answer: headers leave with the first bytes."""
 
-    def __init__(self, send: Send, visit: Visit) -> None:
+    def __init__(self, send: Send, visit: Visit, told: Callable[[TurnstileError], TurnstileError]) -> None:
         self._send = send
         self.visit = visit
         """What happens to the request is noted there."""
+        self.told = told
+        """What the client is told of an error."""
         self.open = False
         """Whether headers have left."""
         self.ended = False
@@ -290,8 +326,9 @@ class Line:
     async def refuse(self, error: TurnstileError, flight: Flight | None = None) -> None:
         """Answer with an error, before anything else has left."""
         self.visit.refused = error.code
-        await self._start(error.status, "application/json", _headers(flight) if flight else {})
-        body = self.visit.dialect.refuse(error)
+        headers = {**(_headers(flight) if flight else {}), **retry_after(error)}
+        await self._start(error.status, "application/json", headers)
+        body = self.visit.dialect.refuse(self.told(error))
         await self._put({"type": "http.response.body", "body": body, "more_body": False})
         self.ended = self.visit.is_over = True
 
@@ -300,9 +337,6 @@ class Line:
             return
         headers = {"content-type": media_type, **more}
         headers |= request_headers(self.visit.rollout_id, self.request_id)
-        if status in (429, 503):
-            # Codex gives up at once on a 429 that does not say when to come back.
-            headers["retry-after"] = "1"
         packed = [(name.encode(), value.encode()) for name, value in headers.items()]
         await self._put({"type": "http.response.start", "status": status, "headers": packed})
         self.visit.status = status

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from datetime import datetime
 from typing import TypeAlias
 
 from starlette.applications import Starlette
@@ -22,20 +23,26 @@ from turnstile.exchange.rollouts import Rollouts
 from turnstile.exchange.world import World
 from turnstile.protocols import COUNTERS, DIALECTS
 from turnstile.protocols.base import Dialect
+from turnstile.protocols.sizes import CallLimits
 from turnstile.server.agents import Desk, Limits, Line, request_headers
 from turnstile.server.counting import Counting
 from turnstile.server.desktop import Desktop, Figures
 from turnstile.server.dialects import address_of, dialect_of, route_of
-from turnstile.server.engine_metrics import EngineMetrics
+from turnstile.server.disk import Disk
 from turnstile.server.entrance import Entrance
 from turnstile.server.keys import Keys, named_rollout
-from turnstile.server.metrics import Metrics
+from turnstile.server.lifecycle import Lifecycle
+from turnstile.server.observers import Observers
 from turnstile.server.operators import Archive, Operators
 from turnstile.server.origins import Doorkeeper, allowed_hosts
-from turnstile.server.policy import Policy
 from turnstile.server.remote_images import RemoteImages, listed_hosts
+from turnstile.server.retry_after import retry_after
+from turnstile.server.room_metrics import RoomMetrics
+from turnstile.server.sealing import in_full, sealed
 from turnstile.server.severing import StreamSevered
-from turnstile.server.visit import Visit
+from turnstile.server.upkeep import Upkeep
+from turnstile.server.upkeep_metrics import UpkeepMetrics
+from turnstile.server.visit import Reception
 
 Refuse: TypeAlias = Callable[[Request, Exception], Awaitable[Response]]
 
@@ -51,16 +58,16 @@ class _AgentRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         desk: Desk = scope["state"]["desk"]
-        visit = Visit(self._dialect, self._path, named_rollout(request))
+        visit = desk.reception.visit(self._dialect, self._path, request)
         try:
-            await self._answer(request, Line(send, visit), desk)
+            await self._answer(request, Line(send, visit, desk.told), desk)
         except StreamSevered:
             raise
         except Exception:
             visit.broke()
             raise
         finally:
-            visit.leave(desk.tell)
+            visit.leave(desk.reception.tell)
 
     async def _answer(self, request: Request, line: Line, desk: Desk) -> None:
         try:
@@ -71,34 +78,35 @@ class _AgentRoute:
         await desk.serve(request, line, rollout, address_of(self._path, request))
 
 
-def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy, settings: Settings) -> Starlette:
+def build_app(world: World, rollouts: Rollouts, archive: Archive, figures: Figures, settings: Settings) -> Starlette:
     """The whole HTTP surface of contract.md over ready-made parts."""
     keys = Keys(settings.admin_key, settings.read_key)
-    metrics = Metrics(lambda: len(rollouts))
-    archive.watch.tell(metrics.compared)
-    if isinstance(world.engine, EnginePool):
-        metrics.registry.register(EngineMetrics(world.engine, policy))
-    limits = Limits(
-        settings.max_body_bytes, settings.keep_alive_s, settings.grace_s, settings.finish_patience_s, _remote(settings)
-    )
+    observers = figures.observers
+    observers.metrics.registry.register(RoomMetrics(world.places, archive.disk))
+    observers.metrics.registry.register(UpkeepMetrics(archive.upkeep))
+    reception = Reception(observers.reporter.call, observers.tracing)
+    limits = _limits(settings, archive.disk)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[dict[str, Desk]]:
-        async with asyncio.TaskGroup() as calls, _watched(world.engine):
-            yield {"desk": Desk(world, rollouts, calls, limits, metrics.answered)}
+        watched = _watched(world.engine, archive.disk, observers)
+        async with asyncio.TaskGroup() as calls, watched, _kept_up(archive.upkeep, world.now):
+            yield {"desk": Desk(world, rollouts, calls, limits, reception)}
             rollouts.abandon_running()
 
     entrance = Entrance(rollouts, keys)
-    desktop = Desktop(world, rollouts, entrance, Figures(metrics, policy))
+    desktop = Desktop(world, rollouts, entrance, figures)
     routes: list[BaseRoute] = [
+        Route("/livez", desktop.alive, methods=["GET"]),
         Route("/healthz", desktop.health, methods=["GET"]),
         Route("/metrics", desktop.figures, methods=["GET"]),
-        *_operator_routes(Operators(rollouts, archive, keys, policy, limits)),
+        *_operator_routes(Operators(rollouts, archive, keys, figures, limits)),
+        *_lifecycle_routes(Lifecycle(rollouts, archive.upkeep, keys, world.now)),
         *_count_routes(Counting(world, entrance.known, limits)),
         *_agent_routes(desktop, entrance),
     ]
     refusals: dict[int | type[Exception], Refuse] = {
-        TurnstileError: _refuse,
+        TurnstileError: _refusing(keys),
         404: _no_route,
         405: _no_route,
         Exception: _broken,
@@ -111,18 +119,50 @@ def build_app(world: World, rollouts: Rollouts, archive: Archive, policy: Policy
     return app
 
 
+def _limits(settings: Settings, disk: Disk) -> Limits:
+    nesting = settings.max_json_nesting
+    return Limits(
+        max_body_bytes=settings.max_body_bytes,
+        keep_alive_s=settings.keep_alive_s,
+        grace_s=settings.grace_s,
+        finish_patience_s=settings.finish_patience_s,
+        remote=_remote(settings),
+        told=sealed if settings.admin_key else in_full,
+        call=CallLimits(settings.max_messages, settings.max_tools, settings.max_tools_bytes, nesting),
+        check_call=disk.check_call,
+    )
+
+
 def _remote(settings: Settings) -> RemoteImages:
     return RemoteImages(listed_hosts(settings.media_allow), max_bytes=settings.max_body_bytes, most=settings.max_images)
 
 
 @contextlib.asynccontextmanager
-async def _watched(engine: Engine) -> AsyncGenerator[None]:
-    """Look after engines for as long as the block runs."""
+async def _watched(engine: Engine, disk: Disk, observers: Observers) -> AsyncGenerator[None]:
+    """Look after engines, the disk and the server itself for as long as the block runs."""
     async with asyncio.TaskGroup() as watching:
-        task = watching.create_task(engine.watch(Pace())) if isinstance(engine, EnginePool) else None
+        tasks = [watching.create_task(disk.watch()), watching.create_task(observers.watch())]
+        if isinstance(engine, EnginePool):
+            tasks.append(watching.create_task(engine.watch(Pace())))
         yield
-        if task is not None:
+        for task in tasks:
             task.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _kept_up(upkeep: Upkeep, now: Callable[[], datetime]) -> AsyncGenerator[None]:
+    """Look after the store for as long as the block runs."""
+    async with asyncio.TaskGroup() as watching:
+        task = watching.create_task(upkeep.watch(now))
+        yield
+        task.cancel()
+
+
+def _lifecycle_routes(lifecycle: Lifecycle) -> list[Route]:
+    return [
+        Route("/rollouts/{rollout_id}", lifecycle.delete, methods=["DELETE"]),
+        Route("/rollouts/{rollout_id}/exported", lifecycle.exported, methods=["POST"]),
+    ]
 
 
 def _operator_routes(operators: Operators) -> list[Route]:
@@ -168,10 +208,20 @@ def _agent_routes(desktop: Desktop, entrance: Entrance) -> list[Route]:
     return routes
 
 
+def _refusing(keys: Keys) -> Refuse:
+    """The answer to errors, which tells those in full who may read everything."""
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        assert isinstance(error, TurnstileError)
+        return await _refuse(request, error if keys.may_read(request.headers) else sealed(error))
+
+    return refuse
+
+
 async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, TurnstileError)
     body = dialect_of(request.url.path, request.headers).refuse(error)
-    headers = request_headers(named_rollout(request))
+    headers = {**request_headers(named_rollout(request)), **retry_after(error)}
     return Response(body, status_code=error.status, media_type="application/json", headers=headers)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import random
 import secrets
 import string
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import TypeAlias
 
 import msgspec
@@ -23,6 +25,7 @@ from turnstile.engines.smollm import Progress
 from turnstile.exchange.draws import Overflow
 from turnstile.exchange.holding import Gate, HoldExpiry
 from turnstile.exchange.images import Gallery, ImageLimits
+from turnstile.exchange.places import Places, Room
 from turnstile.exchange.rollouts import Policies, Rollouts
 from turnstile.exchange.world import World
 from turnstile.generation import LiteralSpecials, Retention
@@ -31,15 +34,23 @@ from turnstile.reports.drift_watch import DriftWatch
 from turnstile.reports.shelf import ModelShelf
 from turnstile.server.app import build_app
 from turnstile.server.certificates import AT_START_S, TooSlow, certificate_of, certificates_folder
+from turnstile.server.desktop import Figures
+from turnstile.server.disk import Disk, Reserve
 from turnstile.server.engine_keys import EngineKeys
 from turnstile.server.fleet import Fleet, engine_names
 from turnstile.server.keys import check_keys
 from turnstile.server.local_files import LocalFiles, embedded_files
+from turnstile.server.logs import Log
+from turnstile.server.observers import Watched, observers
 from turnstile.server.operators import Archive
+from turnstile.server.otel import Otel, Traced, tracing_for
 from turnstile.server.plugins import with_plugin
 from turnstile.server.policy import Policy
 from turnstile.server.reading import format_of, kept_name, read_by
+from turnstile.server.tracing import Tracing
+from turnstile.server.upkeep import Upkeep
 from turnstile.store import Blobs, Durability, Journal, Reader
+from turnstile.store.pruning import Keep
 from turnstile.store.siblings import Siblings
 from turnstile.templates.accelerators import Accelerated, accelerated, at_hand
 from turnstile.templates.advice import summary
@@ -79,7 +90,7 @@ class Running(msgspec.Struct, frozen=True):
 
 
 async def assemble(
-    settings: Settings, local: LocalFiles, show: ShowProgress, stack: contextlib.AsyncExitStack
+    settings: Settings, local: LocalFiles, show: ShowProgress, log: Log, stack: contextlib.AsyncExitStack
 ) -> tuple[Starlette, Running, Rollouts]:
     """The application over its parts, what is told of it, and its rollouts; `stack` closes the parts.
 
@@ -95,7 +106,8 @@ async def assemble(
     named = settings.answer_format
     answer_format, reading = read_by(named, format_of(named, files), fleet.first.capabilities, served)
     unchecked = await fleet.check(served, _now())
-    stored = _open_store(settings, stack)
+    tracing = _tracing(settings, Traced(model, fleet.first.capabilities.engine, version("turnstile-rl")), stack)
+    stored = await _open_store(settings, stack)
     in_thread = functools.partial(asyncio.get_running_loop().run_in_executor, _rendering(stack))
     model_ready = await in_thread(lambda: _prepare(files, served, settings, local.plugin))
     policy = Policy.restored(stored.journal, stored.reader, fleet.names, _gate(settings))
@@ -118,13 +130,26 @@ async def assemble(
         image_limits=_image_limits(settings),
         policy=policy.log,
         gate=policy.gate,
+        places=_places(settings),
         continuations=settings.continue_aborted,
     )
     await stored.shelf.put(stored.journal, model_ready.running_on, files, kept_name(named, answer_format))
-    rollouts = Rollouts(stored.journal, stored.reader, _now, _policies(settings, _siblings(settings, stack)))
-    app = build_app(world, rollouts, stored.archive(world.gallery), policy, settings)
+    rollouts = Rollouts(
+        stored.journal, stored.reader, _now, _policies(settings, _siblings(settings, stack), stored.disk)
+    )
+    upkeep = Upkeep(stored.journal, stored.reader, rollouts, _keep(settings))
+    troubles = {"disk_low": stored.disk.troubles, "retention_failing": upkeep.troubles}
+    watched = Watched(rollouts, stored.journal, stored.watch, engine, policy, _now, troubles)
+    figures = Figures(observers(log, tracing, watched), policy)
+    app = build_app(world, rollouts, stored.archive(world.gallery, upkeep), figures, settings)
     told = (*fleet.notices, *_notices(settings, model_ready, unchecked, reading), *_without_window(world))
     return app, _running(model, engine.capabilities, told, model_ready.accelerated), rollouts
+
+
+def _tracing(settings: Settings, traced: Traced, stack: contextlib.AsyncExitStack) -> Tracing:
+    tracing = tracing_for(choice_of(Otel, settings.otel, "otel"), os.environ, traced)
+    stack.callback(tracing.close)
+    return tracing
 
 
 def _gate(settings: Settings) -> Gate:
@@ -143,20 +168,27 @@ class _Stored(msgspec.Struct, frozen=True):
     blobs: Blobs
     shelf: ModelShelf
     watch: DriftWatch
+    disk: Disk
 
-    def archive(self, gallery: Gallery | None) -> Archive:
+    def archive(self, gallery: Gallery | None, upkeep: Upkeep) -> Archive:
         """What operators may look up."""
-        return Archive(self.reader, self.shelf, self.watch, gallery)
+        return Archive(self.reader, self.shelf, self.watch, self.disk, upkeep, gallery)
 
 
-def _open_store(settings: Settings, stack: contextlib.AsyncExitStack) -> _Stored:
+async def _open_store(settings: Settings, stack: contextlib.AsyncExitStack) -> _Stored:
     journal = Journal.open(settings.store, durability=choice_of(Durability, settings.durability, "durability"))
     stack.callback(journal.close)
     reader = Reader.open(settings.store)
     stack.callback(reader.close)
     blobs = Blobs(settings.store)
     shelf = ModelShelf(reader, blobs)
-    return _Stored(journal, reader, blobs, shelf, stack.enter_context(DriftWatch(shelf.served)))
+    disk = Disk(settings.store, Reserve(settings.disk_reserve_bytes, settings.disk_floor_bytes))
+    await disk.look()
+    return _Stored(journal, reader, blobs, shelf, stack.enter_context(DriftWatch(shelf.served)), disk)
+
+
+def _places(settings: Settings) -> Places:
+    return Places(Room(settings.max_calls, settings.max_calls_per_rollout, settings.max_waiting, settings.queue_s))
 
 
 def _rendering(stack: contextlib.AsyncExitStack) -> ThreadPoolExecutor:
@@ -175,12 +207,20 @@ def _running(model: str, engine: Capabilities, notices: tuple[str, ...], chosen:
     return Running("", model, engine.engine, notices, chosen, engine.version, engine.present, engine.missing)
 
 
-def _policies(settings: Settings, siblings: Siblings) -> Policies:
+def _keep(settings: Settings) -> Keep:
+    return Keep(
+        for_s=settings.keep_for_s or None, size_bytes=int(settings.keep_gb * 1e9) if settings.keep_gb else None
+    )
+
+
+def _policies(settings: Settings, siblings: Siblings, disk: Disk) -> Policies:
     return Policies(
         retention=choice_of(Retention, settings.retention, "retention"),
         suspect_logprobs=choice_of(SuspectLogprobs, settings.suspect_logprobs, "suspect_logprobs"),
         memory_bytes=settings.rollout_memory_bytes,
         held_elsewhere=siblings.holder,
+        idle_timeout_s=settings.idle_timeout_s,
+        may_begin=disk.check_rollout,
     )
 
 

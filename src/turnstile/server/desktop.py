@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
+import asyncio
+import contextlib
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnstile.engines.base import Engine, Missing, Present
-from turnstile.engines.pool import EngineFigures, EnginePool
+from turnstile.engines.base import Missing, Present
+from turnstile.engines.pool import EngineFigures
 from turnstile.errors import CallerError
 from turnstile.exchange.policy_log import EnginePolicy
 from turnstile.exchange.rollouts import Rollouts
@@ -22,7 +22,7 @@ from turnstile.server.agents import request_headers
 from turnstile.server.dialects import speaks_gemini
 from turnstile.server.entrance import Entrance
 from turnstile.server.keys import named_rollout
-from turnstile.server.metrics import Metrics
+from turnstile.server.observers import Observers, figures_of
 from turnstile.server.policy import Policy
 from turnstile.templates.accelerators import Accelerated
 from turnstile.templates.advice import summary
@@ -33,6 +33,10 @@ class Liveness(msgspec.Struct, frozen=True):
 
     status: str
     """`ok` or `degraded`."""
+
+
+_PATIENCE_S = 1.0
+"""How long an answer about health waits for what the engines say now."""
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -66,7 +70,7 @@ class Health(msgspec.Struct, frozen=True):
 class Figures(msgspec.Struct, frozen=True):
     """What is counted, and what was announced."""
 
-    metrics: Metrics
+    observers: Observers
     policy: Policy
 
 
@@ -78,14 +82,22 @@ class Desktop:
         self._rollouts = rollouts
         self._entrance = entrance
         self._keys = entrance.keys
-        self._metrics = figures.metrics
+        self._observers = figures.observers
         self._policy = figures.policy
 
+    async def alive(self, _: Request) -> Response:
+        """GET /livez: that the process answers at all, and nothing else."""
+        return _json(Liveness("ok"), 200)
+
     async def health(self, request: Request) -> Response:
-        """GET /healthz."""
-        trouble = await self._world.engine.health()
-        engines, policy = _figures_of(self._world.engine), self._policy.page().engines
-        reasons = tuple(filter(None, (trouble, *_limited(engines, policy, self._world.now()))))
+        """GET /healthz: how everything is, as far as that can be told at once."""
+        with contextlib.suppress(TimeoutError):
+            # An engine that is slow to say how it is keeps nobody waiting: what it said last holds.
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._world.engine.health()
+        engines, policy = figures_of(self._world.engine), self._policy.page().engines
+        trouble = bool(engines) and not any(each.is_up for each in engines)
+        reasons = self._observers.vitals.reasons()
         if not self._is_readers(request):
             return _json(Liveness("degraded" if reasons else "ok"), 503 if trouble else 200)
         certificate, engine = self._world.certificate, self._world.engine.capabilities
@@ -118,7 +130,7 @@ class Desktop:
     async def figures(self, request: Request) -> Response:
         """GET /metrics."""
         self._keys.check_reader(request.headers)
-        return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
+        return Response(await asyncio.to_thread(self._observers.metrics.text), media_type="text/plain; version=0.0.4")
 
     async def models(self, request: Request) -> Response:
         """GET /v1/models."""
@@ -147,16 +159,3 @@ class Desktop:
 
 def _json(value: msgspec.Struct, status: int) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
-
-
-def _figures_of(engine: Engine) -> tuple[EngineFigures, ...]:
-    return tuple(engine.figures()) if isinstance(engine, EnginePool) else ()
-
-
-def _limited(engines: tuple[EngineFigures, ...], policy: tuple[EnginePolicy, ...], now: datetime) -> Iterator[str]:
-    """What does not work as it should while calls are served all the same, in sentences."""
-    if any(each.is_up for each in engines):
-        yield from (f"The engine {each.name} is down: {each.problem}" for each in engines if not each.is_up)
-    for each in policy:
-        if each.held_until is not None and each.held_until <= now:
-            yield f"Calls of the engine {each.engine} are refused: they were held, and the deadline passed."

@@ -19,6 +19,7 @@ from turnstile.server.metrics import Metrics
 from turnstile.server.policy import Policy
 from turnstile.server.reporter import Reporter
 from turnstile.server.resource_metrics import ResourceMetrics, lag_histogram, process_metrics
+from turnstile.server.tracing import UNTRACED, Tracing
 from turnstile.server.vitals import (
     Troubles,
     Vitals,
@@ -52,6 +53,7 @@ class Observers(msgspec.Struct, frozen=True):
     reporter: Reporter
     lag: LoopLag
     vitals: Vitals
+    tracing: Tracing = UNTRACED
 
     async def watch(self) -> None:
         """Look at the event loop and at what is wrong, until cancelled."""
@@ -60,7 +62,7 @@ class Observers(msgspec.Struct, frozen=True):
             looking.create_task(self.vitals.watch())
 
 
-def observers(log: Log, watched: Watched) -> Observers:
+def observers(log: Log, tracing: Tracing, watched: Watched) -> Observers:
     """Begin to look at a server. From now on its journal and its comparisons of prompts tell what they do."""
     metrics = Metrics(lambda: len(watched.rollouts))
     reporter = Reporter(log, metrics)
@@ -80,7 +82,7 @@ def observers(log: Log, watched: Watched) -> Observers:
     }
     if isinstance(watched.engine, EnginePool):
         registry.register(EngineMetrics(watched.engine, watched.policy))
-    return Observers(log, metrics, reporter, lag, Vitals(log, lambda: figures_of(watched.engine), troubles))
+    return Observers(log, metrics, reporter, lag, Vitals(log, lambda: figures_of(watched.engine), troubles), tracing)
 
 
 def figures_of(engine: Engine) -> tuple[EngineFigures, ...]:

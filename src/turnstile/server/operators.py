@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
+from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response
 
 from turnstile.conversation import Image
-from turnstile.errors import CallerError
+from turnstile.errors import CallerError, TurnstileError
 from turnstile.exchange.images import Gallery
 from turnstile.exchange.policy_log import Announcement
 from turnstile.exchange.rollouts import Ending, Opening, Rollouts, fresh_rollout_id
@@ -23,9 +25,12 @@ from turnstile.reports.drift_watch import DriftWatch, attempt_of
 from turnstile.reports.shelf import ModelShelf
 from turnstile.reports.summary import Summary, summarise
 from turnstile.server.agents import Limits, read_body
+from turnstile.server.desktop import Figures
+from turnstile.server.disk import Disk
 from turnstile.server.keys import Keys, mint_agent_key
-from turnstile.server.policy import Policy
-from turnstile.store import Reader, RolloutSummary
+from turnstile.server.logs import LogValue
+from turnstile.server.upkeep import Upkeep
+from turnstile.store import Exported, Reader, RolloutSummary
 from turnstile.trajectory.assemble import assemble
 from turnstile.trajectory.format import encode_line
 
@@ -76,6 +81,10 @@ class Archive(msgspec.Struct, frozen=True):
     reader: Reader
     shelf: ModelShelf
     watch: DriftWatch
+    disk: Disk
+    """Where all of it lies."""
+    upkeep: Upkeep
+    """What looks after the store."""
     gallery: Gallery | None = None
     """The bytes of images; None: there are none."""
 
@@ -83,14 +92,15 @@ class Archive(msgspec.Struct, frozen=True):
 class Operators:
     """The handlers, one a call of the contract."""
 
-    def __init__(self, rollouts: Rollouts, archive: Archive, keys: Keys, policy: Policy, limits: Limits) -> None:
+    def __init__(self, rollouts: Rollouts, archive: Archive, keys: Keys, figures: Figures, limits: Limits) -> None:
         self._rollouts = rollouts
         self._reader = archive.reader
         self._shelf = archive.shelf
         self._watch = archive.watch
         self._gallery = archive.gallery
         self._keys = keys
-        self._policy = policy
+        self._policy = figures.policy
+        self._observers = figures.observers
         self._limits = limits
 
     async def open(self, request: Request) -> Response:
@@ -110,12 +120,16 @@ class Operators:
         status = query.get("status")
         if status is not None and status not in set(RolloutStatus):
             raise CallerError(f"`{status[:40]}` is no status", f"Use one of {', '.join(RolloutStatus)}", param="status")
+        exported = query.get("exported")
+        if exported is not None and exported not in set(Exported):
+            raise CallerError(f"`exported` is `{exported[:40]}`", "Send `yes` or `no`", param="exported")
         limit = _number(query.get("limit", "100"), "limit", 1, 1000)
         page = await asyncio.to_thread(
             self._reader.rollouts,
             group_id=query.get("group_id"),
             task_id=query.get("task_id"),
             status=RolloutStatus(status) if status else None,
+            exported=Exported(exported) if exported else None,
             after=_number(query.get("after", "0"), "after", 0, 2**62),
             limit=limit,
         )
@@ -129,7 +143,10 @@ class Operators:
         """POST /rollouts/ID/finish."""
         ending = await self._read(request, Ending)
         rollout = await self._rollouts.finish(request.path_params["rollout_id"], ending, self._limits.finish_patience_s)
-        return _json(await asyncio.to_thread(self._final_summary, rollout.forest))
+        answer = _json(await asyncio.to_thread(self._final_summary, rollout.forest))
+        # Nobody waits for the figures.
+        answer.background = BackgroundTask(self._count, rollout.forest)
+        return answer
 
     async def trajectory(self, request: Request) -> Response:
         """GET /rollouts/ID/trajectory."""
@@ -161,26 +178,40 @@ class Operators:
     def _final_summary(self, forest: Forest) -> Summary:
         return summarise(forest, self._watch.settled(attempt_of(forest), DRIFT_PATIENCE_S))
 
+    def _count(self, forest: Forest) -> None:
+        """Count what becomes of a rollout's tokens; one that cannot be exported says so when it is."""
+        with contextlib.suppress(TurnstileError):
+            self._observers.metrics.finished(assemble(forest).token_counts)
+
     async def announce(self, request: Request) -> Response:
         """POST /policy."""
         announcement = await self._read(request, Announcement)
         await self._policy.announce(announcement)
+        said: dict[str, LogValue] = {"version": announcement.version, "label": announcement.label}
+        self._tell("policy_announced", {"engine": announcement.engine, **said})
         return _json(announcement)
 
     async def hold(self, request: Request) -> Response:
         """POST /policy/hold."""
         holding = await self._read(request, Holding)
-        return _json(await self._policy.hold(holding.engine, holding.deadline_s))
+        page = await self._policy.hold(holding.engine, holding.deadline_s)
+        self._tell("policy_held", {"engine": holding.engine, "deadline_s": holding.deadline_s})
+        return _json(page)
 
     async def release(self, request: Request) -> Response:
         """POST /policy/release."""
         releasing = await self._read(request, Releasing)
-        return _json(await self._policy.release(releasing.engine))
+        page = await self._policy.release(releasing.engine)
+        self._tell("policy_released", {"engine": releasing.engine})
+        return _json(page)
 
     async def policy(self, request: Request) -> Response:
         """GET /policy."""
         self._keys.check_reader(request.headers)
         return _json(self._policy.page())
+
+    def _tell(self, event: str, fields: dict[str, LogValue]) -> None:
+        self._observers.log.tell(event, fields)
 
     async def _read(self, request: Request, kind: type[BodyT]) -> BodyT:
         self._keys.check_operator(request.headers)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
+from importlib.metadata import version
 
 import msgspec
 import uvicorn
 
-from turnstile.config import Settings
+from turnstile.config import Settings, choice_of
 from turnstile.errors import CallerError
 from turnstile.server.assembly import Running, ShowProgress, assemble
 from turnstile.server.keys import check_keys
 from turnstile.server.local_files import local_files
+from turnstile.server.logs import LogForm, LogValue, logging_to
 from turnstile.server.origins import allowed_hosts
+from turnstile.server.settings_line import told_settings
 from turnstile.server.severing import unlogged
 from turnstile.server.stopping import CANCELLED_AFTER_S, Server
 
@@ -33,9 +38,10 @@ async def listening(
     _refuse_open_doors(settings)
     local = local_files(settings)
     async with contextlib.AsyncExitStack() as stack:
+        log = stack.enter_context(logging_to(*_log_to(settings), lambda: datetime.now(UTC)))
         stack.enter_context(unlogged())
         bound = stack.enter_context(contextlib.closing(_bind(settings)))
-        app, running, rollouts = await assemble(settings, local, show, stack)
+        app, running, rollouts = await assemble(settings, local, show, log, stack)
         config = uvicorn.Config(
             app,
             host=settings.host,
@@ -54,7 +60,20 @@ async def listening(
         _listen(bound, settings)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{host}:{bound.getsockname()[1]}"
+        told: dict[str, LogValue] = {"url": url, "model": running.model, "engine": running.engine}
+        log.tell("start", {**told, "version": version("turnstile-rl"), **told_settings(settings)})
+        stack.callback(log.tell, "shutdown", told)
         yield msgspec.structs.replace(running, url=url), Server(config, rollouts.abandon_running), bound
+
+
+def _log_to(settings: Settings) -> tuple[int, LogForm]:
+    """Where the log goes, and in which form."""
+    form = choice_of(LogForm, settings.log, "log")
+    if form is LogForm.OFF or sys.stderr is None:
+        return -1, LogForm.OFF
+    if form is LogForm.AUTO:
+        form = LogForm.TEXT if sys.stderr.isatty() else LogForm.JSON
+    return sys.stderr.fileno(), form
 
 
 def _refuse_open_doors(settings: Settings) -> None:
