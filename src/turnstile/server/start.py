@@ -15,6 +15,7 @@ import uvicorn
 from turnstile.config import Settings, choice_of
 from turnstile.errors import CallerError
 from turnstile.server.assembly import Running, ShowProgress, assemble
+from turnstile.server.http_edge import BoundedHttp
 from turnstile.server.keys import check_keys
 from turnstile.server.local_files import local_files
 from turnstile.server.logs import LogForm, LogValue, logging_to
@@ -47,7 +48,7 @@ async def listening(
             host=settings.host,
             port=settings.port,
             loop="none",
-            http="httptools",
+            http=BoundedHttp,
             ws="none",
             lifespan="on",
             log_config=None,
