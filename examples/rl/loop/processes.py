@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +23,8 @@ ROOT = Path(__file__).parents[3]
 PAUSE_S = 0.1
 READY_S = 120.0
 END_S = 20.0
+PR_SET_PDEATHSIG = 1
+_LIBRARY = ctypes.CDLL(None)
 
 
 def ask(url: str, body: dict[str, Any] | None = None, timeout_s: float = 120.0) -> Any:
@@ -59,6 +63,12 @@ def variables(threads: int) -> dict[str, str]:
     return {**os.environ, **ours}
 
 
+def end_with_parent() -> None:
+    """In a child, on Linux: do not outlive the run. An orphan would keep the store from the next one."""
+    if sys.platform == "linux":
+        _LIBRARY.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class Service:
     """A process with a log file, that answers at an address when it is ready."""
 
@@ -87,7 +97,12 @@ class Service:
         """Start it without waiting."""
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables(self._threads)
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=variables(self._threads),
+                preexec_fn=end_with_parent,
             )
 
     def stop(self) -> None:

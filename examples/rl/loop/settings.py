@@ -18,6 +18,8 @@ class ModelSettings:
     """Module that is run as `python -m MODULE FOLDER SEED`."""
     seed: int = 0
     """Of the warm start; the same model for all runs."""
+    arguments: tuple[str, ...] = ()
+    """More of the warm start's command line."""
     inputs: tuple[str, ...] = ()
     """Files, below examples/rl, whose contents decide whether a model that was made before can be used."""
     name: str = "policy"

@@ -243,7 +243,8 @@ def train(settings: Settings, asked: Asked) -> None:
             settings.engine.update == "token_server"
         ):  # vLLM tells no hashes; a wrong model shows in the first step's numbers
             check_engine(servers.engine_url, hashes)
-        said = {"seed": asked.seed, "history": asked.history, "pid": os.getpid(), "url": servers.url, **hashes}
+        said = {"seed": asked.seed, "history": asked.history, "pid": os.getpid(), **hashes}
+        said |= {"url": servers.url, "turnstile_pid": servers.turnstile.pid, "model": str(loaded.folder)}
         (asked.folder / "run.json").write_text(json.dumps(said), encoding="utf-8")
         source = Source(
             client=PatientClient(servers.url),

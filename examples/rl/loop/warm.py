@@ -26,14 +26,14 @@ def model_folder(settings: ModelSettings) -> Path:
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
-            command = [sys.executable, "-m", settings.warm_start, str(folder), str(settings.seed)]
+            command = [sys.executable, "-m", settings.warm_start, str(folder), str(settings.seed), *settings.arguments]
             subprocess.run(command, check=True, env=variables(threads=1))
     return folder
 
 
 def inputs_sha256(settings: ModelSettings) -> str:
     """Of all that decides what a warm start makes."""
-    digest = hashlib.sha256(f"{settings.warm_start} {settings.seed}".encode())
+    digest = hashlib.sha256(f"{settings.warm_start} {settings.seed} {settings.arguments}".encode())
     for name in settings.inputs:
         digest.update(name.encode() + b"\0" + (HERE / name).read_bytes())
     return digest.hexdigest()

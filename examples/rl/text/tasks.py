@@ -93,7 +93,8 @@ class Task:
         cases = [(pair, self.value(self.kind, pair)) for pair in numbers]
         return (
             f"import solution\n\nCASES = {cases}\n\n\n"
-            f"def test_{self.function}():\n    for given, wanted in CASES:\n        got = solution.{self.function}(*given)\n"
+            f"def test_{self.function}():\n    for given, wanted in CASES:\n"
+            f"        got = solution.{self.function}(*given)\n"
             f'        assert got == wanted, f"{self.function}{{given}} is {{got}}, not {{wanted}}"\n'
         )
 

@@ -1,6 +1,6 @@
 """Make the coding agent's small model: a tokenizer, 0.77 million parameters, and habits worth breaking.
 
-python -m text.warm_start FOLDER [SEED]       a few minutes on one core; the same files for the same seed
+python -m text.warm_start FOLDER [SEED [STEPS]]       a few minutes on one core; the same files for the same seed
 
 It stops as soon as the model solves enough of the held-out tasks for reinforcement to have something to find.
 """
@@ -8,7 +8,6 @@ It stops as soon as the model solves enough of the held-out tasks for reinforcem
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import shutil
@@ -32,7 +31,7 @@ SPECIALS = ("<|endoftext|>", "<|im_start|>", END, "<tool_call>", "</tool_call>",
 DEMONSTRATIONS = 6000
 STEPS, BATCH, RATE = 1500, 12, 2e-3
 READ_WEIGHT = 0.2
-FIRST_LOOK, LOOK_EVERY, ENOUGH = 150, 50, 0.22
+FIRST_LOOK, LOOK_EVERY, ENOUGH = 200, 50, 0.25
 CONTEXT = 2048
 
 
@@ -169,8 +168,6 @@ class Looking:
                 if result is not None:
                     response = f"<|im_start|>user\n<tool_response>\n{result}\n</tool_response>{END}\n{TURN}"
                     following[at] = f"{text}{answer}\n{response}"
-            if os.environ.get("SHOW"):
-                print(repr(list(texts.values())[0][-300:]), repr(said[0]))
             texts = following
             if not texts:
                 return
@@ -200,13 +197,22 @@ class Looking:
         ]
 
 
-def learn(model: Qwen3ForCausalLM, rows: list[Row], looking: Looking, dice: random.Random) -> float:
+@dataclass(frozen=True)
+class Plan:
+    """How a warm start goes."""
+
+    seed: int = 0
+    steps: int = STEPS
+
+
+def learn(model: Qwen3ForCausalLM, rows: list[Row], looking: Looking, plan: Plan) -> float:
     """Train until enough is solved; answers what was."""
+    dice = random.Random(f"batches {plan.seed}")
     rows = sorted(rows, key=lambda row: len(row.ids))
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, betas=(0.9, 0.98))
     began = time.monotonic()
     share = 0.0
-    for step in range(1, STEPS + 1):
+    for step in range(1, plan.steps + 1):
         for group in optimizer.param_groups:
             group["lr"] = RATE * min(1.0, step / 50) * (1 - 0.8 * step / STEPS)
         loss = loss_of(model, batch_of(rows, dice))
@@ -220,19 +226,17 @@ def learn(model: Qwen3ForCausalLM, rows: list[Row], looking: Looking, dice: rand
             model.train()
             said = f"warm start {step}: loss {loss.item():.3f}, solves {share:.2f} of {HELD_OUT} held-out"
             print(f"{said}, {time.monotonic() - began:.0f} s", flush=True)
-            if os.environ.get("SHOW"):
-                model.save_pretrained(os.environ["SHOW"])
             if share >= ENOUGH:
                 break
     return share
 
 
-def make(folder: Path, seed: int) -> None:
+def make(folder: Path, plan: Plan) -> None:
     """Write the whole model folder, or nothing."""
-    torch.manual_seed(seed)
+    torch.manual_seed(plan.seed)
     torch.set_num_threads(1)
-    dice = random.Random(f"warm start {seed}")
-    tasks = train_tasks(seed)
+    dice = random.Random(f"warm start {plan.seed}")
+    tasks = train_tasks(plan.seed)
     talks = [demonstrate(next(tasks), dice) for _ in range(DEMONSTRATIONS)]
     tokenizer = make_tokenizer(["".join(piece.text for piece in talk) for talk in talks[:2000]])
     model = make_model(tokenizer)
@@ -244,14 +248,14 @@ def make(folder: Path, seed: int) -> None:
         flush=True,
     )
     with Sandbox(2) as sandbox:
-        share = learn(model, rows, Looking(model, tokenizer, sandbox), dice)
+        share = learn(model, rows, Looking(model, tokenizer, sandbox), plan)
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         made = Path(place) / "model"
         model.save_pretrained(made)
         save_tokenizer(tokenizer, made)
-        (made / "warm_start.json").write_text(json.dumps({"seed": seed, "solved": share}), encoding="utf-8")
+        (made / "warm_start.json").write_text(json.dumps({"seed": plan.seed, "solved": share}), encoding="utf-8")
         shutil.move(made, folder)
 
 
 if __name__ == "__main__":
-    make(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    make(Path(sys.argv[1]), Plan(*map(int, sys.argv[2:])))
