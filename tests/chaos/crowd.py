@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,6 +49,8 @@ class Crowd:
     hung_up: int = 0
     finished_again: int = 0
     """How often the end of a rollout had to be told again."""
+    refusals: Counter[str] = field(default_factory=Counter)
+    """What Turnstile refused with: status and code; a stream that broke off has status 200."""
     abandoned: set[str] = field(default_factory=set)
     """Rollouts whose agents died."""
     finished: set[str] = field(default_factory=set)
@@ -109,8 +112,10 @@ class Crowd:
                 continue
             except (openai.BadRequestError, openai.NotFoundError, openai.ConflictError):
                 raise
-            except openai.APIError:
+            except openai.APIError as error:
                 self.asked_again += 1
+                if error.code:
+                    self.refusals[f"{getattr(error, 'status_code', 200)} {error.code}"] += 1
                 await asyncio.sleep(0.05)
                 continue
             self.latencies_s.append(loop.time() - began)
@@ -134,12 +139,20 @@ class Crowd:
                             return
                         if answer.status == 404 and rollout_id in self.abandoned:
                             return
-                        self.wrong.append(f"{rollout_id}: finish answered {answer.status}")
-                        return
+                        if answer.status != 503:
+                            self.wrong.append(f"{rollout_id}: finish answered {answer.status}")
+                            return
+                        self.refusals[f"503 {(await answer.json())['error']['code']}"] += 1
             except aiohttp.ClientError:
-                self.finished_again += 1
-                await asyncio.sleep(0.05)
+                pass
+            self.finished_again += 1
+            await asyncio.sleep(0.05)
         raise TimeoutError(f"{rollout_id}: could not be finished")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._http is not None:
+            await self._http.aclose()
 
 
 def _next_message(messages: list[dict[str, Any]], nonce: str, turn: int) -> dict[str, Any]:

@@ -27,9 +27,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crowd import Crowd, Seen
-from engine import Scripted, scripted
 from judge import lost, unfaithful, unsettled, unsound
 from nursery import Nursery, Turnstile
+from scripted import Scripted, scripted
 
 from turnstile.store import Reader
 from turnstile.templates.tokenizer import Tokenizer

@@ -24,9 +24,9 @@ from typing import Any
 
 import aiohttp
 from crowd import Crowd, Seen
-from engine import scripted
 from judge import lost, unfaithful, unsound
 from nursery import Nursery, Turnstile
+from scripted import scripted
 
 from turnstile.templates.tokenizer import Tokenizer
 

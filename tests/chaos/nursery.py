@@ -67,6 +67,7 @@ class Nursery:
             log: what its children write to stderr.
             environment: what they have in their environment beside ours.
         """
+        self.log = log
         self._log = log.open("ab")
         self._process = subprocess.Popen(
             [sys.executable, __file__],
