@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,12 @@ class Pictures:
     pixel_values: torch.Tensor
     grid_thw: torch.Tensor
 
+    def behind(self, count: int) -> Pictures | None:
+        """All but the first so many."""
+        patches = int(self.grid_thw[:count].prod(-1).sum())
+        rest = Pictures(self.pixel_values[patches:], self.grid_thw[count:])
+        return rest if len(rest.grid_thw) else None
+
 
 @dataclass(frozen=True)
 class Expanded:
@@ -37,6 +43,8 @@ class Expanded:
     ranges: list[tuple[int, int]]
     """Start and length of each picture's run of placeholders."""
     pictures: Pictures | None
+    digests: list[str] = field(default_factory=list)
+    """sha256 of each picture's bytes."""
 
 
 class Eye:
@@ -95,7 +103,8 @@ class Eye:
                 longer += [token_id] * ranges[-1][1]
             else:
                 longer.append(token_id)
-        return Expanded(longer, ranges, Pictures(seen["pixel_values"], grid_thw))
+        digests = [hashlib.sha256(data).hexdigest() for data in images]
+        return Expanded(longer, ranges, Pictures(seen["pixel_values"], grid_thw), digests)
 
 
 def _opened(data: bytes) -> Image.Image:

@@ -14,10 +14,12 @@ from pathlib import Path
 
 import torch
 import transformers
-from images import Pictures
+from images import Expanded, Pictures
 from sampling import ban
 from transformers import AutoConfig, DynamicCache, PreTrainedModel
 from weights import weights_sha256
+
+from store import Prefix, Running, full_attention, past_of
 
 PLACEHOLDERS = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
 """Fields of a configuration that name ids which only a prompt may hold."""
@@ -35,39 +37,6 @@ class Loading:
     """Tokens that are never sampled, beside the placeholders that the model's configuration names."""
 
 
-@dataclass
-class Batch:
-    """Sequences that run together. Shapes: keys and values [B, heads, L, size] a layer, mask [B, L], positions [B]."""
-
-    layers: list[tuple[torch.Tensor, torch.Tensor]]
-    mask_BL: torch.Tensor
-    positions_B: torch.Tensor
-    """Of the token that comes next."""
-
-    def __len__(self) -> int:
-        return len(self.positions_B)
-
-    def joined(self, other: Batch) -> Batch:
-        """Both, the shorter one padded on its left."""
-        length = max(self.mask_BL.shape[1], other.mask_BL.shape[1])
-        layers = [
-            tuple(
-                torch.cat([_padded(mine, length), _padded(its, length)]) for mine, its in zip(ours, theirs, strict=True)
-            )
-            for ours, theirs in zip(self.layers, other.layers, strict=True)
-        ]
-        mask_BL = torch.cat([_padded_mask(self.mask_BL, length), _padded_mask(other.mask_BL, length)])
-        return Batch(layers, mask_BL, torch.cat([self.positions_B, other.positions_B]))
-
-    def kept(self, rows: Sequence[int]) -> Batch:
-        """Some of its sequences, without columns that are padding for all of them."""
-        index = torch.tensor(rows, device=self.mask_BL.device)
-        mask_BL = self.mask_BL[index]
-        start = int(mask_BL.any(0).int().argmax())
-        layers = [(keys[index, :, start:], values[index, :, start:]) for keys, values in self.layers]
-        return Batch(layers, mask_BL[:, start:], self.positions_B[index])
-
-
 class TokenModel:
     """The model that is served."""
 
@@ -76,8 +45,11 @@ class TokenModel:
         self.folder = loading.folder
         self.config = model.config
         self.text_config = model.config.get_text_config()
+        # One without it would turn every text into nothing and say nothing (transformers' AutoTokenizer).
         tokenizer_json = (loading.folder / "tokenizer.json").read_bytes()
         self.tokenizer_sha256 = hashlib.sha256(tokenizer_json).hexdigest()
+        if not full_attention(model.config):
+            raise SystemExit(f"{loading.folder}: layers with sliding windows or states of their own are not served")
         self.vocab_size: int = self.text_config.vocab_size
         self.context_length = loading.context_length or self.text_config.max_position_embeddings
         self.stop_ids = _stop_ids(model)
@@ -102,49 +74,36 @@ class TokenModel:
         return cls(loading, model.to(loading.device).eval().requires_grad_(requires_grad=False))
 
     @torch.inference_mode()
-    def prefill(
-        self, prompts: Sequence[Sequence[int]], pictures: Sequence[Pictures | None]
-    ) -> tuple[torch.Tensor, Batch]:
-        """Run whole prompts.
+    def prefill(self, prompts: Sequence[Expanded], prefixes: Sequence[Prefix | None]) -> tuple[torch.Tensor, Running]:
+        """Run prompts behind what is known of their beginnings.
 
-        Returns: the logits behind each, float32[B, V], and the batch that goes on from there.
+        Returns: the logits behind each, float32[B, V], and the sequences that go on from there.
         """
         device = self.model.device
-        length = max(map(len, prompts))
-        ids_BL = torch.zeros(len(prompts), length, dtype=torch.long)
-        mask_BL = torch.zeros(len(prompts), length, dtype=torch.long)
-        for row, prompt in enumerate(prompts):
-            ids_BL[row, length - len(prompt) :] = torch.tensor(prompt)
-            mask_BL[row, length - len(prompt) :] = 1
-        ids_BL, mask_BL = ids_BL.to(device), mask_BL.to(device)
-        positions = (mask_BL.cumsum(-1) - 1).clamp(min=0)
-        nexts_B = mask_BL.sum(-1)
-        seen = [each for each in pictures if each is not None]
-        more: dict[str, torch.Tensor] = {}
-        if seen:
-            more = self._pictured(ids_BL, seen)
-            positions, deltas = self.model.model.get_rope_index(
-                ids_BL, more["mm_token_type_ids"], image_grid_thw=more["image_grid_thw"], attention_mask=mask_BL
-            )
-            nexts_B = nexts_B + deltas.view(-1)
-        cache = DynamicCache(config=self.config)
-        logits_BV = self._run(ids_BL, mask_BL, positions, cache, more)
-        return logits_BV, Batch(_layers(cache), mask_BL, nexts_B)
+        ids_BL, mask_BL = _left_padded([prompt.ids for prompt in prompts])
+        positions, nexts_B = self._positions(ids_BL, mask_BL, prompts)
+        starts = [0 if prefix is None else prefix.length for prefix in prefixes]
+        width = max(len(prompt.ids) - start for prompt, start in zip(prompts, starts, strict=True))
+        new_BL = torch.zeros(len(prompts), width, dtype=torch.long)
+        for row, (prompt, start) in enumerate(zip(prompts, starts, strict=True)):
+            new_BL[row, width - len(prompt.ids) + start :] = 1
+        cache, past_BL = past_of(prefixes, self.text_config.num_hidden_layers)
+        whole_BL = torch.cat([past_BL, new_BL], dim=1).to(device)
+        more = self._pictures(prompts, starts)
+        # What stands before a row's new ids is padding here: its keys and values are in the cache.
+        ids = (ids_BL[:, -width:] * new_BL).to(device)
+        logits_BV = self._run(ids, whole_BL, positions[..., -width:].to(device), cache, more)
+        pairs = [(layer.keys, layer.values) for layer in cache.layers]
+        return logits_BV, Running(pairs, whole_BL, nexts_B.to(device))
 
     @torch.inference_mode()
-    def step(self, batch: Batch, ids: Sequence[int]) -> tuple[torch.Tensor, Batch]:
-        """Run the token just drawn for each sequence.
-
-        Returns: the logits behind it, float32[B, V], and the batch that goes on from there.
-        """
+    def step(self, running: Running, ids: Sequence[int]) -> torch.Tensor:
+        """Run the token just drawn for each sequence; the logits behind it, float32[B, V]."""
         ids_B1 = torch.tensor(ids, device=self.model.device)[:, None]
-        mask_BL = torch.cat([batch.mask_BL, torch.ones_like(ids_B1)], dim=1)
-        cache = DynamicCache(config=self.config)
-        for layer, (keys, values) in zip(cache.layers, batch.layers, strict=True):
-            layer.keys, layer.values, layer.is_initialized = keys, values, True
-            layer.dtype, layer.device = keys.dtype, keys.device
-        logits_BV = self._run(ids_B1, mask_BL, batch.positions_B[:, None], cache, {})
-        return logits_BV, Batch(_layers(cache), mask_BL, batch.positions_B + 1)
+        running.grow()
+        logits_BV = self._run(ids_B1, running.mask_BL, running.positions_B[:, None], running.cache, {})
+        running.positions_B = running.positions_B + 1
+        return logits_BV
 
     def _run(
         self,
@@ -165,25 +124,45 @@ class TokenModel:
         )
         return answer.logits[:, -1].float()
 
-    def _pictured(self, ids_BL: torch.Tensor, seen: Sequence[Pictures]) -> dict[str, torch.Tensor]:
-        device = ids_BL.device
+    def _positions(
+        self, ids_BL: torch.Tensor, mask_BL: torch.Tensor, prompts: Sequence[Expanded]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of each id, [B, L] or for pictures [3, B, L], and of the one behind each prompt, [B]."""
+        grids = [prompt.pictures.grid_thw for prompt in prompts if prompt.pictures is not None]
+        if not grids:
+            return (mask_BL.cumsum(-1) - 1).clamp(min=0), mask_BL.sum(-1)
+        positions, deltas = self.model.model.get_rope_index(
+            ids_BL,
+            (ids_BL == self.config.image_token_id).int(),
+            image_grid_thw=torch.cat(grids),
+            attention_mask=mask_BL,
+        )
+        return positions, mask_BL.sum(-1) + deltas.view(-1)
+
+    def _pictures(self, prompts: Sequence[Expanded], starts: Sequence[int]) -> dict[str, torch.Tensor]:
+        """Those that stand behind what is known of each prompt."""
+        seen: list[Pictures] = []
+        for prompt, begin in zip(prompts, starts, strict=True):
+            known = sum(start < begin for start, _ in prompt.ranges)
+            rest = None if prompt.pictures is None else prompt.pictures.behind(known)
+            seen += [] if rest is None else [rest]
+        if not seen:
+            return {}
+        device = self.model.device
         return {
             "pixel_values": torch.cat([each.pixel_values for each in seen]).to(device, self.model.dtype),
             "image_grid_thw": torch.cat([each.grid_thw for each in seen]).to(device),
-            "mm_token_type_ids": (ids_BL == self.config.image_token_id).int(),
         }
 
 
-def _layers(cache: DynamicCache) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return [(layer.keys, layer.values) for layer in cache.layers]
-
-
-def _padded(states: torch.Tensor, length: int) -> torch.Tensor:
-    return torch.nn.functional.pad(states, (0, 0, length - states.shape[2], 0))
-
-
-def _padded_mask(mask_BL: torch.Tensor, length: int) -> torch.Tensor:
-    return torch.nn.functional.pad(mask_BL, (length - mask_BL.shape[1], 0))
+def _left_padded(prompts: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    length = max(map(len, prompts))
+    ids_BL = torch.zeros(len(prompts), length, dtype=torch.long)
+    mask_BL = torch.zeros(len(prompts), length, dtype=torch.long)
+    for row, prompt in enumerate(prompts):
+        ids_BL[row, length - len(prompt) :] = torch.tensor(prompt)
+        mask_BL[row, length - len(prompt) :] = 1
+    return ids_BL, mask_BL
 
 
 def _stop_ids(model: PreTrainedModel) -> tuple[int, ...]:

@@ -6,18 +6,21 @@ then are read anew under them, so each number is exactly what one version of the
 
 from __future__ import annotations
 
+import functools
 import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
 from images import Expanded
-from model import Batch, TokenModel
+from model import TokenModel
 from sampling import Dice, Sampling, draw
 from weights import copy_weights, weights_sha256
+
+from store import Prefixes, Running, Shown
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class Pace:
     """Sequences that run at once; the rest wait."""
     prefill_tokens: int = 32768
     """Of prompts that are read together, padding included."""
+    prefix_tokens: int = 65536
+    """Of sequences that have ended, whose keys and values are kept for prompts that begin like them."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +80,9 @@ class Job:
         self.dice = Dice(self.sampling)
 
     @property
-    def whole(self) -> list[int]:
+    def whole(self) -> Expanded:
         """Prompt and answer."""
-        return [*self.prompt.ids, *self.ids]
+        return replace(self.prompt, ids=[*self.prompt.ids, *self.ids])
 
     def finish_behind(self, token_id: int) -> str:
         if token_id in self.stop_ids:
@@ -112,7 +117,9 @@ class Scheduler:
         self._inbox: queue.SimpleQueue[Job | Update | Stop] = queue.SimpleQueue()
         self._waiting: list[Job] = []
         self._running: list[Job] = []
-        self._batch: Batch | None = None
+        self._rows: Running | None = None
+        """Of `_running`, in its order."""
+        self._prefixes = Prefixes(pace.prefix_tokens)
         self._last: list[int] = []
         """The token just drawn for each running job."""
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
@@ -134,6 +141,7 @@ class Scheduler:
         """Take a request, or weights, at the next token."""
         self._inbox.put(item)
 
+    @torch.inference_mode()
     def _work(self) -> None:
         while self._take_in():
             try:
@@ -172,30 +180,43 @@ class Scheduler:
         copy_weights(self.model.model, update.tensors)
         self.model.weights_sha256 = weights_sha256(self.model.model)
         self.version = update.version
-        # Their caches are of the old weights: they are read again from the beginning, the first in line.
+        # What is kept and what runs was computed with the old weights: it is read again, the running first.
+        self._prefixes.forget()
         self._waiting = [*self._running, *self._waiting]
-        self._running, self._batch, self._last = [], None, []
+        self._running, self._rows, self._last = [], None, []
         update.done()
 
     def _drop_given_up(self) -> None:
         self._waiting = [job for job in self._waiting if not job.is_given_up]
-        self._keep([row for row, job in enumerate(self._running) if not job.is_given_up])
+        self._drop([row for row, job in enumerate(self._running) if job.is_given_up])
 
     def _admit(self) -> None:
         """Read the prompts of as many waiting requests as there is room for, and draw the first token of each."""
-        room = self._pace.most - len(self._running)
-        while self._waiting and room > 0:
+        while self._waiting and (room := self._pace.most - len(self._running)) > 0:
             count = self._fitting(room)
             jobs, self._waiting = self._waiting[:count], self._waiting[count:]
-            room -= count
+            first = len(self._running)
             # Listed before anything can fail: whoever is in the list is told.
-            before = self._batch
             self._running += jobs
-            logits_BV, batch = self.model.prefill([job.whole for job in jobs], [job.prompt.pictures for job in jobs])
-            self._batch = batch if before is None else before.joined(batch)
-            first = len(self._running) - count
-            self._last = [*self._last, *self._deliver(self._running[first:], logits_BV)]
-        self._drop_finished()
+            logits_BV, rows = self._read([job.whole for job in jobs])
+            self._rows = rows if self._rows is None else self._rows.joined(rows)
+            self._last += self._deliver(self._running[first:], logits_BV)
+            self._drop_finished()
+
+    def _read(self, prompts: list[Expanded]) -> tuple[torch.Tensor, Running]:
+        """Run prompts; those that are alike once, and none from its beginning that begins like one before."""
+        shown = [Shown(each.ids, each.ranges, each.digests) for each in prompts]
+        keys = [(tuple(each.ids), tuple(each.digests)) for each in prompts]
+        distinct = list({key: at for at, key in enumerate(keys)}.values())
+        found = [self._prefixes.find(shown[at]) for at in distinct]
+        logits_BV, rows = self.model.prefill([prompts[at] for at in distinct], found)
+        for row, at in enumerate(distinct):
+            self._prefixes.keep(shown[at], functools.partial(rows.sequence, row))
+        if len(distinct) == len(prompts):
+            return logits_BV, rows
+        place = {keys[at]: row for row, at in enumerate(distinct)}
+        index = [place[key] for key in keys]
+        return logits_BV[index], rows.rows(index)
 
     def _fitting(self, room: int) -> int:
         longest = count = 0
@@ -207,9 +228,9 @@ class Scheduler:
         return count
 
     def _step(self) -> None:
-        if self._batch is None:
+        if self._rows is None:
             return
-        logits_BV, self._batch = self.model.step(self._batch, self._last)
+        logits_BV = self.model.step(self._rows, self._last)
         self._last = self._deliver(self._running, logits_BV)
         self._drop_finished()
 
@@ -225,15 +246,27 @@ class Scheduler:
         return ids
 
     def _drop_finished(self) -> None:
-        self._keep([row for row, job in enumerate(self._running) if not job.finish_behind(self._last[row])])
+        finished = [row for row, job in enumerate(self._running) if job.finish_behind(self._last[row])]
+        for row in finished:
+            job, rows = self._running[row], self._rows
+            if rows is not None:
+                # The last token was drawn and never run.
+                ids = [*job.prompt.ids, *job.ids[:-1]]
+                shown = Shown(ids, job.prompt.ranges, job.prompt.digests)
+                self._prefixes.keep(shown, functools.partial(rows.sequence, row))
+        self._drop(finished)
 
-    def _keep(self, rows: list[int]) -> None:
-        if len(rows) == len(self._running):
-            return
-        self._running = [self._running[row] for row in rows]
-        self._last = [self._last[row] for row in rows]
-        self._batch = self._batch.kept(rows) if rows and self._batch is not None else None
+    def _drop(self, rows: list[int]) -> None:
+        """Let requests go; the last one takes the place of each."""
+        for row in reversed(rows):
+            for each in (self._running, self._last):
+                each[row] = each[-1]
+                each.pop()
+            if self._rows is not None:
+                self._rows.remove(row)
+        if not self._running:
+            self._rows = None
 
     def _break(self, problem: str) -> None:
-        jobs, self._running, self._batch, self._last = self._running, [], None, []
+        jobs, self._running, self._rows, self._last = self._running, [], None, []
         self._listener([(job, Broken(problem)) for job in jobs])

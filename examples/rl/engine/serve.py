@@ -45,7 +45,7 @@ class Server:
         self._event_tokens: int = arguments.event_tokens
         self._key: str = arguments.api_key
         self._limits = Limits(model.vocab_size, model.context_length, model.stop_ids)
-        self._pace = Pace(arguments.gather_ms / 1000, arguments.concurrency)
+        self._pace = Pace(arguments.gather_ms / 1000, arguments.concurrency, prefix_tokens=arguments.prefix_tokens)
         self._loop = asyncio.get_running_loop()
         self._scheduler = Scheduler(model, arguments.version, self._pace, self._heard)
         self._updating = asyncio.Lock()
@@ -269,6 +269,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--name", default="", help="of the model; the folder's without it")
     parser.add_argument("--concurrency", type=int, default=64, help="sequences at once")
     parser.add_argument("--gather-ms", type=float, default=15, help="an idle engine waits so long for one more request")
+    parser.add_argument(
+        "--prefix-tokens", type=int, default=65536, help="tokens whose keys and values are kept; 0: none"
+    )
     parser.add_argument("--event-tokens", type=int, default=1, help="tokens in one event of a stream, behind the first")
     parser.add_argument("--threads", type=int, default=0, help="of torch, on a CPU; 0: its own choice")
     return parser.parse_args()

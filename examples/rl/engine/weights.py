@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -17,18 +19,16 @@ class WeightsRefused(Exception):
 
 def own_tensors(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """What `state_dict()` holds, tied tensors once, under the first of their names."""
-    found: dict[str, torch.Tensor] = {}
-    seen: set[int] = set()
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            found[name] = tensor
-    return found
+    state = model.state_dict(keep_vars=True)
+    tied = tied_names(model)
+    return {name: tensor for name, tensor in state.items() if name not in tied}
 
 
-def tied_names(model: PreTrainedModel) -> frozenset[str]:
-    """Names in `state_dict()` that are others' too."""
-    return frozenset(model.state_dict()) - frozenset(own_tensors(model))
+def tied_names(model: PreTrainedModel) -> dict[str, str]:
+    """Names in `state_dict()` that stand for a tensor which has another one too, and that name."""
+    first: dict[int, str] = {}
+    state = model.state_dict(keep_vars=True)
+    return {name: first[id(each)] for name, each in state.items() if first.setdefault(id(each), name) != name}
 
 
 def weights_sha256(model: PreTrainedModel) -> str:
@@ -58,7 +58,10 @@ def read_weights(model: PreTrainedModel, path: Path) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = {}
     for file in files:
         found |= load_file(file)
-    found = {name: tensor for name, tensor in found.items() if name not in tied or name in own}
+    for name, first in tied.items():
+        same = found.pop(name, None)
+        if same is not None and first in found and not torch.equal(same, found[first]):
+            raise WeightsRefused(f"{name} and {first} are one tensor in the model that is served, and differ here")
     if found.keys() != own.keys() and (path / "config.json").is_file():
         found = _converted(model, path)
     _refuse_others(own, found)
@@ -96,7 +99,11 @@ def _refuse_others(own: dict[str, torch.Tensor], found: dict[str, torch.Tensor])
             raise WeightsRefused(f"{name} has numbers that are not finite")
 
 
-_VOLATILE = {"transformers_version", "_name_or_path", "dtype", "torch_dtype", "use_cache", "architectures"}
+_VOLATILE = {
+    *("transformers_version", "_name_or_path", "dtype", "torch_dtype", "use_cache", "architectures"),
+    *("bos_token_id", "eos_token_id", "pad_token_id"),
+}
+"""What a trainer may write otherwise without another model coming of it."""
 
 
 def _refuse_other_config(model: PreTrainedModel, path: Path) -> None:
@@ -104,12 +111,19 @@ def _refuse_other_config(model: PreTrainedModel, path: Path) -> None:
     file = path / "config.json"
     if not file.is_file():
         return
-    theirs, ours = json.loads(file.read_text(encoding="utf-8")), json.loads(model.config.to_json_string(use_diff=False))
-    for name, value in theirs.items():
-        if name not in _VOLATILE and name in ours and not isinstance(value, dict) and ours[name] != value:
-            raise WeightsRefused(f"{file} says {name} = {value}, and the model that is served has {ours[name]}")
+    ours = json.loads(model.config.to_json_string(use_diff=False))
+    if different := _differences(ours, json.loads(file.read_text(encoding="utf-8"))):
+        raise WeightsRefused(f"{file} is of another model: {_first(different)}")
 
 
-def _first(names: object) -> str:
-    listed = sorted(map(str, names))  # type: ignore[call-overload]
+def _differences(ours: Any, theirs: Any, name: str = "") -> list[str]:
+    """What both say, and say otherwise."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        shared = sorted((ours.keys() & theirs.keys()) - _VOLATILE)
+        return [each for key in shared for each in _differences(ours[key], theirs[key], f"{name}.{key}".lstrip("."))]
+    return [] if ours == theirs else [f"{name} is {theirs}, not {ours}"]
+
+
+def _first(names: Iterable[str]) -> str:
+    listed = sorted(names)
     return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
