@@ -12,12 +12,12 @@ import string
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import TypeAlias
 
 import msgspec
 from starlette.applications import Starlette
 
+from turnstile import __version__
 from turnstile.config import Settings, choice_of
 from turnstile.engines import EmbeddedSettings, EngineKind, cache_home, connect
 from turnstile.engines.base import Capabilities, Missing, Present
@@ -106,7 +106,7 @@ async def assemble(
     named = settings.answer_format
     answer_format, reading = read_by(named, format_of(named, files), fleet.first.capabilities, served)
     unchecked = await fleet.check(served, _now())
-    tracing = _tracing(settings, Traced(model, fleet.first.capabilities.engine, version("turnstile-rl")), stack)
+    tracing = _tracing(settings, Traced(model, fleet.first.capabilities.engine, __version__), stack)
     stored = await _open_store(settings, stack)
     in_thread = functools.partial(asyncio.get_running_loop().run_in_executor, _rendering(stack))
     model_ready = await in_thread(lambda: _prepare(files, served, settings, local.plugin))
