@@ -1,7 +1,7 @@
-"""Noisy demonstrations of the coding agent's work: what the warm start learns, mistakes and all.
+"""Demonstrations of the coding agent's work: careful ones first, then sloppy ones, mistakes and all.
 
-Half the kinds are mostly done wrong, in the same way each time, so that reinforcement has habits to break; calls are
-sometimes written without spaces, sometimes broken; tests are sometimes not run.
+Sloppy ones do half the kinds mostly wrong, in the same way each time, so that reinforcement has habits to break; calls
+are sometimes written without spaces, sometimes broken; tests are sometimes not run.
 """
 
 from __future__ import annotations
@@ -15,12 +15,33 @@ from text.tasks import FILE, KINDS, VISIBLE, Task
 HEAD = "<|im_start|>system\nTools: read_file(path) write_file(path, content) run_tests()<|im_end|>\n"
 TURN = "<|im_start|>assistant\n"
 END = "<|im_end|>"
-RIGHT = {"sum": 0.55, "difference": 0.5, "product": 0.45, "larger": 0.4}
-RIGHT_OF_OTHERS = 0.3
-HABIT = 0.5
 HABITS = {"quotient": "remainder", "remainder": "quotient", "power": "product", "smaller": "larger"}
-READS, TESTS, RETRIES, BREAKS, COMPACT = 0.25, 0.6, 0.5, 0.05, 0.2
+"""Kinds that noisy demonstrations mostly take for another one."""
+READS, COMPACT = 0.25, 0.2
 ENDINGS = ("Done.", "It is fixed.", "Fixed.")
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How well the demonstrator works."""
+
+    right: float
+    """Share of first attempts that are right, of kinds without a habit."""
+    right_of_habits: float
+    habit: float
+    """Share of first attempts that follow a kind's habit."""
+    right_again: float
+    """Of attempts behind failed tests."""
+    tests: float
+    """How often it runs the tests."""
+    retries: float
+    """How often it goes on behind failed tests."""
+    breaks: float
+    """Share of calls that are no JSON."""
+
+
+CAREFUL = Manner(0.85, 0.85, 0.0, 0.85, tests=0.6, retries=0.8, breaks=0.01)
+SLOPPY = Manner(0.4, 0.2, 0.6, 0.4, tests=0.6, retries=0.5, breaks=0.05)
 
 
 @dataclass(frozen=True)
@@ -34,9 +55,10 @@ class Piece:
 class Demonstration:
     """One conversation as it grows."""
 
-    def __init__(self, task: Task, dice: random.Random) -> None:
+    def __init__(self, task: Task, manner: Manner, dice: random.Random) -> None:
         """Begin with the task's request."""
         self._dice = dice
+        self._breaks = manner.breaks
         self._task = task
         self.pieces = [Piece(f"{HEAD}<|im_start|>user\n{task.specification}{END}\n{TURN}", is_learnt=False)]
 
@@ -48,7 +70,7 @@ class Demonstration:
         """A call and what the tool says; False if it was written wrong, which ends the conversation."""
         is_compact = self._dice.random() < COMPACT
         text = json.dumps({"name": name, "arguments": arguments}, separators=(",", ":") if is_compact else None)
-        if self._dice.random() < BREAKS:
+        if self._dice.random() < self._breaks:
             at = self._dice.randrange(len(text) // 2, len(text) - 1)
             self.answer(f"<tool_call>\n{text[:at]}{text[at + 1 :]}\n</tool_call>")
             return False
@@ -67,30 +89,35 @@ def tested(task: Task, kind: str) -> str:
     return "PASSED: 1"
 
 
-def choice(task: Task, dice: random.Random, *, is_retry: bool) -> str:
+def choice(task: Task, manner: Manner, dice: random.Random, attempt: int) -> str:
     """Which kind's expression the demonstrator writes."""
-    if dice.random() < (0.4 if is_retry else RIGHT.get(task.kind, RIGHT_OF_OTHERS)):
+    if attempt:
+        right, habit = manner.right_again, 0.0
+    elif task.kind in HABITS:
+        right, habit = manner.right_of_habits, manner.habit
+    else:
+        right, habit = manner.right, 0.0
+    drawn = dice.random()
+    if drawn < right:
         return task.kind
-    if not is_retry and task.kind in HABITS and dice.random() < HABIT / (1 - RIGHT_OF_OTHERS):
-        return HABITS[task.kind]
-    return dice.choice(list(KINDS))
+    return HABITS[task.kind] if drawn < right + habit else dice.choice(list(KINDS))
 
 
-def demonstrate(task: Task, dice: random.Random) -> list[Piece]:
-    """One noisy conversation about a task."""
-    talk = Demonstration(task, dice)
+def demonstrate(task: Task, manner: Manner, dice: random.Random) -> list[Piece]:
+    """One conversation about a task."""
+    talk = Demonstration(task, manner, dice)
     if dice.random() < READS and not talk.call("read_file", task.source(task.wrong), path=FILE):
         return talk.pieces
     for attempt in range(4):
-        kind = choice(task, dice, is_retry=attempt > 0)
+        kind = choice(task, manner, dice, attempt)
         if not talk.call("write_file", "ok", path=FILE, content=task.source(kind)):
             return talk.pieces
-        if dice.random() > TESTS:
+        if dice.random() > manner.tests:
             break
         said = tested(task, kind)
         if not talk.call("run_tests", said):
             return talk.pieces
-        if said.startswith("PASSED") or dice.random() > RETRIES:
+        if said.startswith("PASSED") or dice.random() > manner.retries:
             break
     talk.answer(dice.choice(ENDINGS))
     return talk.pieces
