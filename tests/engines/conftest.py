@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import turnstile.engines.embedded
-from turnstile.engines import LlamaServer, SglangServer, VllmServer, cache_home
+from turnstile.engines import LlamaServer, SglangServer, TokenServer, VllmServer, cache_home
 from turnstile.engines.embedded_child import ChildReport, ChildSettings
 from turnstile.engines.smollm import MODEL_NAME, model_file
 from turnstile.generation import Draw, Head, Prompt, Root
@@ -169,6 +169,29 @@ async def vllm(vllm_fake, vocabulary):
     server = await VllmServer.open(vllm_fake.url)
     vllm_fake.requests.clear()
     engine = server.speaking(vocabulary, seeds=lambda: 7)
+    yield engine
+    await engine.close()
+
+
+@pytest.fixture
+def token_fakes():
+    """The module of the fake token server."""
+    return _load_fake("token_server_fake")
+
+
+@pytest.fixture
+async def token_fake(token_fakes, vocabulary):
+    """A fake token server that is running, with its `url`."""
+    server = token_fakes.TokenServerFake(vocabulary.rows, special=frozenset({0, 1}), eos=frozenset({1}))
+    async with server.serving() as url:
+        server.url = url
+        yield server
+
+
+@pytest.fixture
+async def token_engine(token_fake, vocabulary):
+    """An engine on the fake token server."""
+    engine = (await TokenServer.open(token_fake.url)).speaking(vocabulary, seeds=lambda: 7)
     yield engine
     await engine.close()
 

@@ -25,7 +25,7 @@ import pytest
 
 import turnstile.engines.embedded as embedded
 from turnstile.conversation import ToolMode
-from turnstile.engines import Engine, LlamaServer, SglangServer, cache_home
+from turnstile.engines import Engine, LlamaServer, SglangServer, TokenServer, cache_home
 from turnstile.engines.embedded_child import ChildReport, ChildSettings
 from turnstile.engines.smollm import MODEL_NAME, model_file
 from turnstile.engines.vllm import VllmServer
@@ -430,7 +430,20 @@ class FakeSglangIncremental(FakeSglang):
     harmless = frozenset({"CHANGED_IDS", "SHORT_LOGPROBS"})
 
 
-FAKES = (FakeLlamacpp, FakeVllm, FakeVllmCompletions, FakeVllmChat, FakeSglang, FakeSglangIncremental)
+class FakeTokenServer(Faked):
+    name = "token server fake"
+    module = "token_server_fake"
+    make = "TokenServerFake"
+
+    @classmethod
+    async def open(cls, url: str) -> Engine:
+        return (await TokenServer.open(url)).speaking(Bytes(), seeds=lambda: SEED)
+
+
+FAKES = (
+    *(FakeLlamacpp, FakeVllm, FakeVllmCompletions, FakeVllmChat, FakeSglang, FakeSglangIncremental),
+    FakeTokenServer,
+)
 REALS: tuple[tuple[str, type[Real], str, str], ...] = (
     ("llama.cpp SmolLM2", RealQuantised, "smollm", "smollm"),
     *(

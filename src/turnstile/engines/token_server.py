@@ -179,12 +179,10 @@ async def _followed(stream: WireStream, run: Run, emit: Emit) -> None:
     Leaving before that closes the connection, which is how an engine is told to stop.
     """
     async for data in stream.events():
-        if run.ended_upstream:
-            continue
-        was_over = run.is_over
-        await run.take(decoded(data, Event), emit)
-        if run.found_stop_string or (was_over and not run.ended_upstream):
-            return
+        if not run.ended_upstream:
+            await run.take(decoded(data, Event), emit)
+            if run.is_over and not run.ended_upstream:
+                return
 
 
 async def _probed(wire: Wire, info: Info) -> Findings:

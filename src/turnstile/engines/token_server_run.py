@@ -38,8 +38,8 @@ class Run:
 
     @property
     def is_over(self) -> bool:
-        """Whether the answer is whole, by the engine's word or because a stop was found in it."""
-        return self._last is not None or self._stop_string is not None
+        """Whether the answer is whole: by the engine's word, by a stop string, or because ids came behind a stop."""
+        return self._last is not None or self.found_stop_string or self._received > len(self._ids)
 
     @property
     def ended_upstream(self) -> bool:
