@@ -48,6 +48,21 @@ async def test_another_models_tokenizer_is_refused(served: Any, family_files: An
         await check_parity(Reading(other.encode), served, NOW)
 
 
+class Telling(Reading):
+    """An engine that knows ids only, and says which tokenizer they are of."""
+
+    def __init__(self, tokenizer_sha256: str) -> None:
+        super().__init__(lambda text: None)
+        self.tokenizer_sha256 = tokenizer_sha256
+
+
+async def test_an_engine_of_ids_is_compared_by_its_tokenizers_hash(served: Any) -> None:
+    assert await check_parity(Telling(served.tokenizer.sha256), served, NOW) == ""
+    with pytest.raises(CallerError, match=f"sha256 {'ab' * 32}, --tokenizer has {served.tokenizer.sha256}") as refused:
+        await check_parity(Telling("ab" * 32), served, NOW)
+    assert (refused.value.code, "start the engine with this one" in refused.value.remedy) == ("tokenizer_parity", True)
+
+
 class Chatting(Reading):
     """An engine that has a chat template of its own too."""
 
