@@ -123,6 +123,8 @@ class LlamaFake:
     """Its tokenizer. With one it takes images, each of `IMAGE_TOKENS`, and puts nothing around them."""
     faults: deque[Fault] = field(default_factory=deque)
     requests: list[dict[str, Any]] = field(default_factory=list)
+    heads: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    """Target and headers of every request, names in lower case."""
     aborted: int = 0
     port: int = 0
     begun: int = 0
@@ -206,6 +208,7 @@ class LlamaFake:
 
     @web.middleware
     async def _keyed(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        self.heads.append((request.path_qs, {name.lower(): value for name, value in request.headers.items()}))
         if (
             self.api_key
             and request.path != "/health"

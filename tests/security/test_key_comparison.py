@@ -11,9 +11,7 @@ import turnstile
 
 SOURCE = Path(turnstile.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
-_KEYS = re.compile(
-    r"(admin|read|agent|api|presented|engine)_keys?|agent_key_sha256|_admin|_readers|authorization|bearer"
-)
+_KEYS = re.compile(r"(admin|read|agent|api|presented|engine)_keys?|agent_key_sha256|_admin|_readers|authorization")
 """Names of what holds a key, or a key's hash."""
 _EMPTY = (None, "", b"", (), 0)
 
