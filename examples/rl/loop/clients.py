@@ -31,9 +31,9 @@ class PatientClient(Client):
         del rollout_id
         return self._patiently(lambda: super(PatientClient, self).rollout(f"ro-{secrets.token_hex(8)}", **said))
 
-    def trajectory(self, rollout_id: str) -> Rollout:
+    def trajectory(self, rollout_id: str, **said: Any) -> Rollout:
         """The rollout in the neutral format, which is also kept in `taken`."""
-        found = super().trajectory(rollout_id)
+        found = super().trajectory(rollout_id, **said)
         self.taken[rollout_id] = found
         return found
 
