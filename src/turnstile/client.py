@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from http.client import HTTPException
 from types import TracebackType
-from typing import SupportsFloat, SupportsIndex, TypeVar
+from typing import Literal, SupportsFloat, SupportsIndex, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -23,6 +23,7 @@ import msgspec
 from turnstile.errors import CallerError, EngineError, TurnstileError
 from turnstile.exchange.policy_log import PolicyPage
 from turnstile.finished import WallClock, Wanted, finished_groups
+from turnstile.store.tombstones import Tombstone
 from turnstile.trajectory.format import Rollout, decode_line
 
 T = TypeVar("T")
@@ -38,6 +39,10 @@ class _Opened(msgspec.Struct, frozen=True):
     base_url: str
     openai_base_url: str
     anthropic_base_url: str
+
+
+class _Deleted(msgspec.Struct, frozen=True):
+    deleted: tuple[Tombstone, ...]
 
 
 class RolloutHandle:
@@ -92,9 +97,13 @@ class RolloutHandle:
         self._client.post(f"/rollouts/{quote(self.rollout_id)}/finish", body)
         self._finished = True
 
-    def trajectory(self) -> Rollout:
-        """The rollout in the neutral format, as far as it has come."""
-        return self._client.trajectory(self.rollout_id)
+    def trajectory(self, *, exported_to: str = "") -> Rollout:
+        """The rollout in the neutral format, as far as it has come; `exported_to` as in `Client.trajectory`."""
+        return self._client.trajectory(self.rollout_id, exported_to=exported_to)
+
+    def delete(self, *, unexported: Literal["keep", "delete"] = "keep") -> tuple[Tombstone, ...]:
+        """Delete this attempt of the rollout, as `Client.delete` does."""
+        return self._client.delete(self.rollout_id, attempt=self.attempt, unexported=unexported)
 
     def media(self, sha256: str) -> bytes:
         """The bytes of an image that its trajectory names. Raises: CallerError if it was shown none of this hash."""
@@ -159,9 +168,47 @@ class Client:
         opened = self.post("/rollouts", body, {ROLLOUT_HEADER: rollout_id})
         return RolloutHandle(self, msgspec.json.decode(opened, type=_Opened))
 
-    def trajectory(self, rollout_id: str) -> Rollout:
-        """A rollout's latest attempt in the neutral format. Raises: CallerError if there is none."""
-        return decode_line(self.get(f"/rollouts/{quote(rollout_id)}/trajectory"))
+    def trajectory(self, rollout_id: str, *, exported_to: str = "") -> Rollout:
+        """A rollout's latest attempt in the neutral format.
+
+        Args:
+            rollout_id: whose.
+            exported_to: where it goes from here, in words; it is noted as exported then. Empty = it is only looked at.
+
+        Raises: CallerError if there is none, or it is to be noted and still open.
+        """
+        found = decode_line(self.get(f"/rollouts/{quote(rollout_id)}/trajectory"))
+        if exported_to:
+            self.mark_exported(rollout_id, to=exported_to, attempt=found.attempt)
+        return found
+
+    def mark_exported(self, rollout_id: str, *, to: str, attempt: int | None = None) -> None:
+        """Note that a closed attempt of a rollout is somewhere else now, so that retention may delete it here.
+
+        Args:
+            rollout_id: whose.
+            to: where it is, in words: a file, a trainer.
+            attempt: which; None = the latest.
+
+        Raises: CallerError if it is open, deleted or was never there.
+        """
+        self.post(f"/rollouts/{quote(rollout_id)}/exported", {"to": to, "attempt": attempt})
+
+    def delete(
+        self, rollout_id: str, *, attempt: int | None = None, unexported: Literal["keep", "delete"] = "keep"
+    ) -> tuple[Tombstone, ...]:
+        """Delete a closed rollout; what stays is a tombstone for each attempt that went.
+
+        Args:
+            rollout_id: whose.
+            attempt: which; None = all of them, or none if one of them has to stay.
+            unexported: what becomes of an attempt that nobody has: it is kept, which is an error here, or deleted.
+
+        Raises: CallerError `rollout_open`, `rollout_unexported`, `rollout_not_found`, or `rollout_deleted` already.
+        """
+        query = {"unexported": unexported} | ({} if attempt is None else {"attempt": str(attempt)})
+        address = f"{self.url}/rollouts/{quote(rollout_id)}?{urlencode(query)}"
+        return msgspec.json.decode(self._ask(urllib.request.Request(address, method="DELETE")), type=_Deleted).deleted
 
     def media(self, rollout_id: str, sha256: str) -> bytes:
         """The bytes of an image of a rollout. Raises: CallerError if it was shown none of this hash."""
@@ -173,23 +220,25 @@ class Client:
         group_id: str | Iterable[str] | None = None,
         group_size: int | None = None,
         timeout_s: float | None = None,
+        exported_to: str = "trainer",
     ) -> Iterator[Rollout]:
         """Wait for groups of rollouts to be finished, and give their rollouts, a group after the other.
 
         A group is given whole, in the order in which its rollouts were opened, and no rollout twice. Only the latest
         attempt of a rollout counts, however it ended. The server is asked every 0.1 to 2 s and may be restarted
-        meanwhile.
+        meanwhile. When the next rollout behind a group is asked for, those of the group are noted as exported.
 
         Args:
             group_id: a group or several, after which the iterator ends; None = whatever finishes, without end.
             group_size: finished rollouts that make a group whole, of which no more are given; None = it is whole when
                 none of its rollouts is running, for which all of them have to be open already.
             timeout_s: seconds to wait for the next whole group; None = for ever, and 120 s for a server that is away.
+            exported_to: where they go, in words; empty = they are not noted as exported.
 
         Raises: TurnstileError `groups_unfinished` when that time has passed, or `server_unreachable`.
         """
         groups = (group_id,) if isinstance(group_id, str) else None if group_id is None else tuple(group_id)
-        return finished_groups(self, Wanted(groups, group_size, timeout_s), WallClock())
+        return finished_groups(self, Wanted(groups, group_size, timeout_s, exported_to), WallClock())
 
     def announce_policy(self, version: int, *, label: str = "", engine: str = "") -> None:
         """Say that an engine samples with this weight version from now on; calls that were held go on.

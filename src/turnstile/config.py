@@ -53,6 +53,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a recorded answer survives: a value of `turnstile.store.Durability`."""
     rollout_memory_bytes: int = 1 << 30
     """How much open rollouts may take in memory before those that nobody uses leave it."""
+    idle_timeout_s: float = 0.0
+    """After how long without a call an open rollout is closed; 0 = never."""
+    keep_for_s: float = 0.0
+    """How long closed rollouts are kept that were exported; 0 = for ever."""
+    keep_gb: float = 0.0
+    """Billions of bytes that the store may take before the oldest of these go; 0 = any."""
     siblings: tuple[Path, ...] = ()
     """Stores of the other processes behind the same load balancer."""
     host: str = "127.0.0.1"

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar, final
 
 import msgspec
 
-from turnstile.errors import TurnstileError
+from turnstile.errors import CallerError, TurnstileError
 from turnstile.journal import RolloutStatus
 from turnstile.trajectory.format import Rollout
 
@@ -36,6 +36,10 @@ class Server(Protocol):
         """The latest attempt of a rollout. Raises: TurnstileError."""
         ...
 
+    def mark_exported(self, rollout_id: str, *, to: str, attempt: int | None = None) -> None:
+        """Note that an attempt was taken. Raises: TurnstileError."""
+        ...
+
 
 class Wanted(msgspec.Struct, frozen=True):
     """Which groups are waited for."""
@@ -46,6 +50,8 @@ class Wanted(msgspec.Struct, frozen=True):
     """Finished rollouts that make a group whole; None = whole when none of it is running."""
     timeout_s: float | None
     """Longest time between two groups; None = any."""
+    exported_to: str = ""
+    """Who takes them; empty = it is not noted."""
 
 
 class Clock(Protocol):
@@ -95,7 +101,9 @@ def finished_groups(server: Server, wanted: Wanted, clock: Clock) -> Iterator[Ro
     while not wait.is_over:
         for group in wait.whole_groups():
             yield from group
+            # Whoever asks for more has what came before.
             wait.begin_anew()
+            wait.mark(group)
         if not wait.is_over:
             wait.sleep()
 
@@ -124,6 +132,22 @@ class _Wait:
         # However long the caller took over the group, the server was not asked, so it was not away either.
         self._news_at_s = self._seen_at_s = self._clock.now_s()
         self._poll_s = FIRST_POLL_S
+
+    def mark(self, group: list[Rollout]) -> None:
+        """Note that a group was taken, as soon as the server is there."""
+        for rollout in group if self._wanted.exported_to else ():
+            while self._asked(lambda rollout=rollout: self._marked(rollout)) is None:
+                self._clock.sleep(LONGEST_POLL_S)
+        self.begin_anew()
+
+    def _marked(self, rollout: Rollout) -> bool:
+        try:
+            self._server.mark_exported(rollout.rollout_id, to=self._wanted.exported_to, attempt=rollout.attempt)
+        except CallerError as gone:
+            # Somebody deleted it meanwhile; it was taken all the same.
+            if gone.code not in ("rollout_deleted", "rollout_not_found"):
+                raise
+        return True
 
     def sleep(self) -> None:
         waited_s = self._clock.now_s() - self._news_at_s
@@ -166,7 +190,14 @@ class _Wait:
         """Their trajectories; none if one has begun another attempt since it was listed."""
         rollouts: list[Rollout] = []
         for each in chosen:
-            rollout = self._server.trajectory(each.rollout_id)
+            try:
+                rollout = self._server.trajectory(each.rollout_id)
+            except CallerError as gone:
+                # It was deleted since it was listed; the next list does not have it.
+                if gone.code != "rollout_deleted":
+                    raise
+                del self._latest[each.rollout_id]
+                return []
             if rollout.attempt != each.attempt or rollout.status == RolloutStatus.RUNNING:
                 return []
             rollouts.append(rollout)

@@ -68,6 +68,15 @@ DurabilityOption: TypeAlias = Annotated[
 RolloutMemoryMbOption: TypeAlias = Annotated[
     int, typer.Option(help="MiB of open rollouts in memory; beyond it those that nobody uses leave it.", min=1)
 ]
+IdleTimeoutOption: TypeAlias = Annotated[
+    str, typer.Option(metavar="TIME", help="Close open rollouts without a call for so long, such as 30m; 0: never.")
+]
+KeepForOption: TypeAlias = Annotated[
+    str, typer.Option(metavar="TIME", help="Delete exported rollouts closed longer ago, such as 7d; 0: never.")
+]
+KeepGbOption: TypeAlias = Annotated[
+    float, typer.Option(help="GB that the store may take before the oldest exported rollouts go; 0: any.", min=0.0)
+]
 SiblingOption: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option(help="Store of another process behind the same load balancer; any number of times."),

@@ -67,6 +67,10 @@ class Upkeep:
             if self._rollouts.idle.limit_s:
                 tasks.create_task(self._close_idle_ones())
 
+    def troubles(self) -> tuple[str, ...]:
+        """What does not work as it should, in sentences."""
+        return (f"Old rollouts are not deleted: {self.trouble}",) if self.trouble else ()
+
     async def mark(self, left: ExportMark) -> bool:
         """Note that a closed attempt left; False if it is open, or not there. Raises: StoreError."""
         written = await asyncio.to_thread(self._journal.change, lambda connection: mark(connection, [left]))
