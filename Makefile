@@ -4,11 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SDKS := .venv-sdks
+RUNS ?= $(CURDIR)/runs
+SEEDS ?= 1 2 3
+TRL := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/turnstile/trainers/trl/bin/python
+RL := cd examples/rl && PYTHONPATH=$(CURDIR)/src:$(CURDIR)/examples/rl OMP_NUM_THREADS=1 TRL_EXPERIMENTAL_SILENCE=1 $(TRL) -m
 SDK_TESTS := $(wildcard tests/e2e/test_*_sdk.py tests/e2e/test_*_scripted.py) tests/e2e/test_openai_responses.py \
 	$(wildcard tests/protocols/test_*_encode.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sdks harnesses engines trainers bridge-table check fix bench bench-peers chaos clean
+.PHONY: help demo test sdks harnesses engines trainers bridge-table check fix bench bench-peers chaos clean \
+	rl-smoke rl-text rl-text-rerendered rl-results
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -69,6 +74,24 @@ bench-peers: $(STAMP) ## the same, with other proxies beside it
 
 chaos: $(STAMP) ## 200 kills of Turnstile under 50 agents, and everything checked after each (10 minutes; `make test` has a short form)
 	$(BIN)/python tests/chaos/kills.py
+
+rl-smoke: $(STAMP) ## three steps of each training run, all checks on (5 minutes)
+	$(BIN)/python tests/trainers/install.py trl
+	$(RL) loop.train text/smoke.toml --out $(RUNS)/smoke/text
+
+rl-text: $(STAMP) ## a coding agent that learns, SEEDS one after the other, and its curves (40 minutes each on two cores)
+	$(BIN)/python tests/trainers/install.py trl
+	$(RL) loop.seeds text/text.toml --out $(RUNS)/text --seeds $(SEEDS)
+
+rl-text-rerendered: $(STAMP) ## the same, trained on re-rendered and re-tokenized text: the wrong way, for comparison
+	$(BIN)/python tests/trainers/install.py trl
+	$(RL) loop.seeds text/text.toml --out $(RUNS)/text --seeds $(SEEDS) --history rerendered
+
+rl-results: ## curves and tables of finished runs of both kinds into docs/
+	$(RL) loop.plot $(CURDIR)/docs/images/rl-text.png --title 'Coding agent, held-out tasks' \
+		--run exact $(SEEDS:%=$(RUNS)/text/exact-%) --run rerendered $(SEEDS:%=$(RUNS)/text/rerendered-%)
+	$(RL) loop.results $(CURDIR)/docs/rl-runs.md text --picture images/rl-text.png \
+		--run exact $(SEEDS:%=$(RUNS)/text/exact-%) --run rerendered $(SEEDS:%=$(RUNS)/text/rerendered-%)
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) $(SDKS) .pytest_cache .ruff_cache .hypothesis

@@ -147,10 +147,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("page", type=Path)
     parser.add_argument("name")
+    parser.add_argument("--picture", default="", help="shown above the tables, as the page links it")
     parser.add_argument("--run", nargs="+", action="append", required=True, metavar=("NAME", "FOLDER"))
     said = parser.parse_args()
     runs = {name: [summarise(Path(each)) for each in folders] for name, *folders in said.run}
-    said.page.write_text(put(said.page.read_text(encoding="utf-8"), said.name, table(runs)), encoding="utf-8")
+    picture = f"![Held-out tasks over training steps, all seeds]({said.picture})\n\n" if said.picture else ""
+    page = put(said.page.read_text(encoding="utf-8"), said.name, picture + table(runs))
+    said.page.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
