@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -111,6 +112,21 @@ def test_requests_that_come_in_one_piece_are_answered_in_their_order(room: Any) 
     lost = b"GET /nothing HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     answer = told(room, look + look + lost)
     assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"200", b"200", b"404"]
+
+
+def test_a_client_that_sent_several_requests_at_once_and_left_is_missed(room: Any, wires: Any) -> None:
+    room.fake.answer = lambda _: room.ids("A<|im_end|>")
+    room.fake.held, began = True, room.fake.begun
+    url = urlsplit(room.client.url)
+    whole = HEAD.replace(b"/edge/", b"/left/") + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
+    with socket.create_connection((url.hostname, url.port), timeout=60) as line:
+        line.sendall(whole + b"GET /r/left/v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        wires.eventually(lambda: room.fake.begun > began)
+    forest = functools.partial(wires.forest, room.store, "left")
+    wires.eventually(lambda: [each for each in forest().calls.values() if each.failed is not None])
+    room.fake.held = False
+    (call,) = forest().calls.values()
+    assert call.failed.reason == "client_gone"
 
 
 def test_a_body_in_chunks_of_one_byte_is_read(room: Any) -> None:

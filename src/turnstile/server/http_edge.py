@@ -7,12 +7,15 @@ client that never ends any of them would hold memory and a connection for ever.
 from __future__ import annotations
 
 import asyncio
-from typing import cast, final
+from typing import TYPE_CHECKING, cast, final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from turnstile.errors import CallerError
 from turnstile.protocols.openai_error import error_body
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
 
 LONGEST_HEAD = 64 * 1024
 """Bytes of a request line with its headers, and of trailers."""
@@ -26,6 +29,8 @@ HEAD_PATIENCE_S = 30.0
 class BoundedHttp(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 with limits on what is no body. What breaks one is answered, and the connection closed."""
 
+    _answering: RequestResponseCycle | None = None
+    """The request that is being answered; further ones of a connection wait for it."""
     _timer: asyncio.TimerHandle | None = None
     _in_head = True
     _is_refused = False
@@ -39,9 +44,23 @@ class BoundedHttp(HttpToolsProtocol):
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """The client is gone: every request of it that is not answered yet is told so.
+
+        uvicorn tells the last one only. Where a client sends several at once, the call of the first would go on, and
+        its answer be written to what is no connection any more.
+        """
         self._stop_waiting()
         super().connection_lost(exc)
+        waiting = [cycle for cycle, _ in self.pipeline]
+        self.pipeline.clear()
+        for cycle in (self._answering, *waiting):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come; none are read any more behind a request that was refused."""
