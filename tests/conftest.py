@@ -250,6 +250,32 @@ def real_engines() -> Any:
 
 
 @pytest.fixture(scope="session")
+def token_servers() -> Any:
+    """The module that starts the examples' engine; skips, with the reason, where TRL's environment is not there."""
+    module = by_path("token_server", "engines_real")
+    module.PYTHON, reason = module.trl_python()
+    if module.PYTHON is None:
+        pytest.skip(f"the environment of TRL: {reason}")
+    return module
+
+
+@pytest.fixture(scope="session")
+def plain_text(token_servers: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A tiny checkpoint that reads ids, and what a plain forward of it says."""
+    plain = token_servers.Plain(token_servers.PYTHON, tmp_path_factory.mktemp("plain") / "text", "text")
+    yield plain
+    plain.close()
+
+
+@pytest.fixture(scope="session")
+def served_text(token_servers: Any, plain_text: Any) -> Iterator[Any]:
+    """The examples' engine with it."""
+    served = token_servers.Served(token_servers.PYTHON, plain_text.folder)
+    yield served
+    served.close()
+
+
+@pytest.fixture(scope="session")
 def tiny_folder(real_engines: Any) -> Path:
     """The folder of the tiny Qwen3: weights, tokenizer, template."""
     return real_engines.install.models()["tiny-qwen3"]

@@ -1,7 +1,7 @@
 """Engines for one contract: the real ones that can be had, and wire fakes of each kind, all behind one face.
 
-Real llama.cpp always runs, with the packaged small model. `TURNSTILE_ENGINES=real`, which `make engines` sets, adds
-real vLLM and a llama.cpp with the same weights.
+Real llama.cpp always runs, with the packaged small model, and the engine of the examples where TRL's environment is
+there. `TURNSTILE_ENGINES=real`, which `make engines` sets, adds real vLLM and a llama.cpp with the same weights.
 """
 
 from __future__ import annotations
@@ -228,6 +228,23 @@ class RealVllmChat(RealVllm):
         return msgspec.structs.replace(super().prompt(ids), read_with=ToolMode.AUTO)
 
 
+class RealTokenServer(Real):
+    """The engine of the examples; its rows come from a plain forward of the same weights."""
+
+    name = "token server"
+
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, plain: Any, wire: Wire) -> None:
+        super().__init__(engine, tokenizer, wire, wire)
+        self._plain = plain
+
+    async def row(self, ids: Sequence[int], temperature: float) -> dict[int, float]:
+        (row,) = await asyncio.to_thread(self._plain.ask, ids=list(ids), start=len(ids))
+        return scaled(dict(enumerate(row)), temperature)
+
+    async def is_idle(self) -> bool:
+        return json.loads((await self.wire.get("/health")).body)["running"] == 0
+
+
 class Running(msgspec.Struct, frozen=True):
     """A real server."""
 
@@ -282,6 +299,17 @@ async def real(kind: type[Real], running: Running, oracle: Running) -> AsyncGene
         engine = (await opener.open(running.url, running.key)).speaking(tokenizer)
         stack.push_async_callback(engine.close)
         yield kind(engine, tokenizer, *wires)
+
+
+@asynccontextmanager
+async def real_token_server(served: Any, plain: Any) -> AsyncGenerator[Subject]:
+    async with AsyncExitStack() as stack:
+        tokenizer = tokenizer_of((plain.folder / "tokenizer.json").read_text(encoding="utf-8"))
+        wire = Wire.open(served.url)
+        stack.push_async_callback(wire.close)
+        engine = (await TokenServer.open(served.url)).speaking(tokenizer)
+        stack.push_async_callback(engine.close)
+        yield RealTokenServer(engine, tokenizer, plain, wire)
 
 
 # --- Fakes ------------------------------------------------------------------------------------------------------------
@@ -470,9 +498,11 @@ async def faked(kind: type[Faked]) -> AsyncGenerator[Faked]:
         await engine.close()
 
 
-@pytest.fixture(params=[*(name for name, *_ in REALS), *(kind.name for kind in FAKES)])
+@pytest.fixture(params=[*(name for name, *_ in REALS), RealTokenServer.name, *(kind.name for kind in FAKES)])
 def opened(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Subject]:
     """Each engine, started and not connected to yet."""
+    if request.param == RealTokenServer.name:
+        return real_token_server(request.getfixturevalue("served_text"), request.getfixturevalue("plain_text"))
     for name, kind, running, oracle in REALS:
         if name == request.param:
             return real(kind, request.getfixturevalue(running), request.getfixturevalue(oracle))
