@@ -80,9 +80,11 @@ def drift_of(rollouts: list[tuple[Rollout, Sequence]], tokenizer: Any) -> Drift:
     """Compare the held ids with the re-rendered ones."""
     differing = sampled = wrong = 0
     for rollout, sequence in rollouts:
-        held = list(sequence.token_ids)
+        kept = kept_places(sequence)
+        held = [int(sequence.token_ids[at]) for at in kept]
         made = rerender(rollout, sequence, tokenizer).token_ids
-        places = [at for each in sequence.segments if each.kind == "sampled" for at in range(each.start, each.end)]
+        drawn = {at for each in sequence.segments if each.kind == "sampled" for at in range(each.start, each.end)}
+        places = [index for index, at in enumerate(kept) if at in drawn]
         sampled += len(places)
         if held != made:
             differing += 1
@@ -90,6 +92,12 @@ def drift_of(rollouts: list[tuple[Rollout, Sequence]], tokenizer: Any) -> Drift:
             first = next((at for at, (ours, theirs) in pairs if ours != theirs), min(len(held), len(made)))
             wrong += sum(at >= first for at in places)
     return Drift(len(rollouts), differing, sampled, wrong)
+
+
+def kept_places(sequence: Sequence) -> list[int]:
+    """Positions of a sequence, of each image's run of placeholders only the first: a template prints one."""
+    more = {at for each in sequence.media for at in range(each.offset + 1, each.offset + each.length)}
+    return [at for at in range(len(sequence.token_ids)) if at not in more]
 
 
 def _with_objects(message: Mapping[str, Any]) -> dict[str, Any]:

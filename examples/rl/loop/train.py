@@ -250,7 +250,7 @@ def train(settings: Settings, asked: Asked) -> None:
             client=PatientClient(servers.url),
             world=world,
             settings=settings,
-            tokenizer=loaded.processor,
+            tokenizer=getattr(loaded.processor, "tokenizer", loaded.processor),
             tokenizer_sha256=hashes["tokenizer_sha256"],
             history=asked.history,
             before=lambda step: run.evaluate(step),

@@ -67,7 +67,9 @@ def trainer_parts(module: str) -> TrainerParts:
     own = getattr(importlib.import_module(module), "trainer_parts", None)
     if own is not None:
         return cast("TrainerParts", own())
-    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
     from trl import GRPOTrainer
 
-    return TrainerParts(AutoModelForCausalLM, PreTrainedTokenizerFast, GRPOTrainer)
+    from loop.positions import CausalModel
+
+    return TrainerParts(CausalModel, PreTrainedTokenizerFast, GRPOTrainer)
