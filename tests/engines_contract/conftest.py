@@ -498,7 +498,11 @@ async def faked(kind: type[Faked]) -> AsyncGenerator[Faked]:
         await engine.close()
 
 
-@pytest.fixture(params=[*(name for name, *_ in REALS), RealTokenServer.name, *(kind.name for kind in FAKES)])
+TOKEN_SERVER = pytest.param(RealTokenServer.name, marks=pytest.mark.timeout(600))
+"""Two processes import torch first, which takes minutes where others compute too."""
+
+
+@pytest.fixture(params=[*(name for name, *_ in REALS), TOKEN_SERVER, *(kind.name for kind in FAKES)])
 def opened(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Subject]:
     """Each engine, started and not connected to yet."""
     if request.param == RealTokenServer.name:
