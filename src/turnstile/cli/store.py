@@ -18,6 +18,7 @@ from turnstile.cli.duration import duration_s
 from turnstile.cli.progress import counted, progress_bar
 from turnstile.cli.sources import store_folders
 from turnstile.cli.validate import INVALID
+from turnstile.reports.salvage import Salvager
 from turnstile.reports.store_check import StoreCheck, Weight, wanted_blobs
 from turnstile.store import Reader, upkeep
 from turnstile.store.beside import beside, committed
@@ -147,6 +148,25 @@ def _breathe() -> bool:
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+@store.command()
+def salvage(
+    directory: Annotated[Path, typer.Argument(help="Directory of a damaged store; nothing of it is changed.")],
+    target: Annotated[Path, typer.Argument(help="Directory for the new store; made if it is not there.")],
+) -> None:
+    """Make a new store of all that a damaged one still holds, and say exactly what is lost.
+
+    Whole rollouts are kept as they were. Of others the records up to the first that is gone are kept; they are closed
+    as `aborted` (`store_damaged`) and withheld from training. One line for each, and for each lost blob:
+    `cut|lost PLACE message`. Exit 5 if anything is lost, else 0.
+    """
+    done = Salvager(directory, target, _now, lambda each: typer.echo(str(each))).run()
+    kept = f"{counted(done.whole, 'attempt')} whole, {done.cut} cut, {done.lost} lost"
+    blobs = f"{counted(done.blobs, 'blob')} kept, {done.blobs_lost} lost"
+    typer.echo(f"{directory} saved to {target}: {kept}; {blobs}", err=True)
+    if not done.is_complete:
+        raise typer.Exit(INVALID)
 
 
 @store.command()

@@ -16,6 +16,8 @@ from turnstile.reports.shelf import MODEL_FILES
 from turnstile.store import Blobs, Reader, RolloutSummary
 from turnstile.store.blob_names import named_blobs
 from turnstile.store.blobs import blob_files
+from turnstile.store.losses import INCIDENT
+from turnstile.store.schema import MIGRATED
 from turnstile.trajectory.assemble import assemble
 
 
@@ -65,6 +67,7 @@ class StoreCheck:
             for problem in self._reader.damage():
                 yield Finding(Weight.ERROR, "journal_damaged", "journal", problem)
             self.named.update(value for key, value in self._reader.metas().items() if key.startswith(MODEL_FILES))
+            yield from _history(self._reader.metas())
             for summary in self._reader.every_rollout():
                 yield from self._attempt(summary)
                 self.attempts += 1
@@ -110,6 +113,15 @@ class StoreCheck:
             if self.is_complete and sha256 not in self.named:
                 message = "no record names it; `turnstile store compact` removes it"
                 yield Finding(Weight.NOTE, "blob_orphan", sha256, message)
+
+
+def _history(metas: dict[str, str]) -> Iterator[Finding]:
+    """What the store itself notes of its past."""
+    for key, value in metas.items():
+        if key.startswith(INCIDENT):
+            yield Finding(Weight.NOTE, "store_incident", "journal", f"{key.removeprefix(INCIDENT)}: {value}")
+        elif key.startswith(MIGRATED):
+            yield Finding(Weight.NOTE, "store_migrated", "journal", f"to version {key.removeprefix(MIGRATED)}, {value}")
 
 
 def wanted_blobs(reader: Reader) -> frozenset[str]:

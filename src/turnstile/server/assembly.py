@@ -11,7 +11,6 @@ import secrets
 import string
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import TypeAlias
 
 import msgspec
@@ -34,6 +33,7 @@ from turnstile.reports.drift_watch import DriftWatch
 from turnstile.reports.shelf import ModelShelf
 from turnstile.server.app import build_app
 from turnstile.server.certificates import AT_START_S, TooSlow, certificate_of, certificates_folder
+from turnstile.server.clock import steady_clock
 from turnstile.server.desktop import Figures
 from turnstile.server.disk import Disk, Reserve
 from turnstile.server.engine_keys import EngineKeys
@@ -49,6 +49,7 @@ from turnstile.server.policy import Policy
 from turnstile.server.reading import format_of, kept_name, read_by
 from turnstile.server.tracing import Tracing
 from turnstile.server.upkeep import Upkeep
+from turnstile.server.vitals import Troubles
 from turnstile.store import Blobs, Durability, Journal, Reader
 from turnstile.store.pruning import Keep
 from turnstile.store.siblings import Siblings
@@ -67,6 +68,7 @@ _CALL_ID_LENGTH = 9
 """Mistral's template refuses tool-call ids of any other length, and of other characters."""
 
 _RENDER_THREADS = 2
+_now = steady_clock()
 
 ShowProgress: TypeAlias = Callable[[Progress], None]
 """Told how far the embedded model's download is."""
@@ -138,11 +140,16 @@ async def assemble(
         stored.journal, stored.reader, _now, _policies(settings, _siblings(settings, stack), stored.disk)
     )
     upkeep = Upkeep(stored.journal, stored.reader, rollouts, _keep(settings))
-    troubles = {"disk_low": stored.disk.troubles, "retention_failing": upkeep.troubles}
+    troubles: dict[str, Troubles] = {
+        "disk_low": stored.disk.troubles,
+        "retention_failing": upkeep.troubles,
+        "store_damaged": lambda: stored.journal.incidents,
+    }
     watched = Watched(rollouts, stored.journal, stored.watch, engine, policy, _now, troubles)
     figures = Figures(observers(log, tracing, watched), policy)
     app = build_app(world, rollouts, stored.archive(world.gallery, upkeep), figures, settings)
-    told = (*fleet.notices, *_notices(settings, model_ready, unchecked, reading), *_without_window(world))
+    notices = _notices(settings, model_ready, unchecked, reading, *stored.journal.incidents)
+    told = (*fleet.notices, *notices, *_without_window(world))
     return app, _running(model, engine.capabilities, told, model_ready.accelerated), rollouts
 
 
@@ -208,9 +215,7 @@ def _running(model: str, engine: Capabilities, notices: tuple[str, ...], chosen:
 
 
 def _keep(settings: Settings) -> Keep:
-    return Keep(
-        for_s=settings.keep_for_s or None, size_bytes=int(settings.keep_gb * 1e9) if settings.keep_gb else None
-    )
+    return Keep(for_s=settings.keep_for_s or None, size_bytes=int(settings.keep_gb * 1e9) if settings.keep_gb else None)
 
 
 def _policies(settings: Settings, siblings: Siblings, disk: Disk) -> Policies:
@@ -292,10 +297,6 @@ async def _connect(settings: Settings, show: ShowProgress) -> Fleet:
         targets,
         lambda target: connect(target, kind, keys.of(*engine_names((target,))), embedded=embedded, show=show),
     )
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _mint_call_id() -> str:

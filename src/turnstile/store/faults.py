@@ -20,7 +20,7 @@ _CAUSES = {
     sqlite3.SQLITE_IOERR: ("the disk refused a read or a write", "Check the disk, its free space and its quota"),
     sqlite3.SQLITE_CORRUPT: (
         "it is damaged",
-        "Take a copy of the whole directory, then read what is left of it with `sqlite3 journal.sqlite3 .recover`",
+        "Save what is left of it in a new store: `turnstile store salvage STORE NEW`",
     ),
     sqlite3.SQLITE_NOTADB: ("it is no journal", "Name the directory that `turnstile serve --store` was given"),
 }

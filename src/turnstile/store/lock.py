@@ -18,6 +18,8 @@ class StoreLock:
     def __init__(self, descriptor: int) -> None:
         """Own an open file that is already locked; `acquire` makes one."""
         self._descriptor = descriptor
+        self.was_left = bool(os.pread(descriptor, 32, 0).strip())
+        """Whether the process that had it last ended without releasing it: it was killed."""
 
     @classmethod
     def acquire(cls, file: Path) -> StoreLock:
@@ -43,9 +45,10 @@ class StoreLock:
                 "Stop that process, or give this one another directory; reading and exporting need no lock",
                 code="store_in_use",
             ) from error
+        lock = cls(descriptor)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
-        return cls(descriptor)
+        return lock
 
     def release(self) -> None:
         """Let the next process have the store; a second call does nothing."""

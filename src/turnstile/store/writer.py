@@ -22,6 +22,7 @@ from turnstile.errors import StoreError
 from turnstile.journal import Record, encode
 from turnstile.store.faults import fault
 from turnstile.store.lock import StoreLock
+from turnstile.store.losses import commits_in_log, incidents, log_is_gone, refuse_emptied
 from turnstile.store.schema import JOURNAL_FILE, LOCK_FILE, Durability, open_writable
 from turnstile.store.tables import Row, insert, set_meta
 from turnstile.store.watching import Commit, JournalWatch, Unwatched
@@ -123,6 +124,8 @@ class Journal:
         self._waiting: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._gate = threading.Lock()
         self._closed = False
+        self.incidents: tuple[str, ...] = ()
+        """What was lost before this opening, in sentences."""
         self._thread = threading.Thread(target=self._run, name="turnstile-journal", daemon=True)
 
     @classmethod
@@ -145,7 +148,13 @@ class Journal:
             ) from error
         journal = cls(directory, StoreLock.acquire(directory / LOCK_FILE), patience_s, durability)
         try:
-            journal._connection = open_writable(journal._file, patience_s, durability)
+            refuse_emptied(directory)
+            gone, ends = log_is_gone(directory, was_left=journal._lock.was_left), commits_in_log(directory)
+            connection = journal._connection = open_writable(journal._file, patience_s, durability)
+            journal.incidents = incidents(connection, gone, ends)
+        except sqlite3.Error as error:
+            journal._lock.release()
+            raise fault(error, journal._file, "open the journal") from error
         except StoreError:
             journal._lock.release()
             raise

@@ -1,0 +1,96 @@
+"""What a store lost before it was opened: seen in its files, where SQLite alone would open it and say nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from turnstile.errors import StoreError
+from turnstile.store.blobs import blob_files
+from turnstile.store.schema import JOURNAL_FILE
+
+INCIDENT = "incident:"
+"""Begins the keys of `meta` that say what was lost, and when that was seen."""
+
+_NOTE = "INSERT OR REPLACE INTO meta (key, value) VALUES (? || strftime('%Y-%m-%dT%H:%M:%fZ', 'now') || ?, ?)"
+_WAL_HEADER, _FRAME_HEADER = 32, 24
+
+
+def refuse_emptied(directory: Path) -> None:
+    """Refuse a store whose journal is gone or empty although something else of it is there.
+
+    Raises: StoreError `journal_lost`: a new journal would hide that one is missing.
+    """
+    file = directory / JOURNAL_FILE
+    if file.exists() and file.stat().st_size:
+        return
+    log = _log_of(file)
+    has_log = log.exists() and log.stat().st_size > 0
+    if has_log or next(blob_files(directory), None) is not None:
+        what = "is empty" if file.exists() else "is gone"
+        raise StoreError(
+            f"The journal `{file}` {what}, but {'its log is' if has_log else 'blobs are'} beside it",
+            "Restore it from a copy, or give another directory to begin anew",
+            code="journal_lost",
+        )
+
+
+def log_is_gone(directory: Path, *, was_left: bool) -> str:
+    """A sentence if a process that was killed left a write-ahead log, and that is not there any more; else empty."""
+    file = directory / JOURNAL_FILE
+    if not was_left or not file.exists() or _log_of(file).exists():
+        return ""
+    return "The write-ahead log of the process that had the store last is gone; what it wrote last may be lost with it."
+
+
+def commits_in_log(directory: Path) -> tuple[int, ...]:
+    """The frames of the write-ahead log, from 1, with which commits end, as their headers say; nothing is checked."""
+    log = _log_of(directory / JOURNAL_FILE)
+    try:
+        with log.open("rb") as reading:
+            header = reading.read(_WAL_HEADER)
+            if len(header) < _WAL_HEADER:
+                return ()
+            step = _FRAME_HEADER + int.from_bytes(header[8:12], "big")
+            ends: list[int] = []
+            for number in range(1, (log.stat().st_size - _WAL_HEADER) // step + 1):
+                reading.seek(_WAL_HEADER + (number - 1) * step)
+                frame = reading.read(_FRAME_HEADER)
+                if frame[8:16] != header[16:24]:
+                    break
+                if any(frame[4:8]):
+                    ends.append(number)
+            return tuple(ends)
+    except OSError:
+        return ()
+
+
+def behind_damage(ends: tuple[int, ...], read: int) -> str:
+    """A sentence if commits stand behind the frames that could be read; else empty.
+
+    The first frame that cannot be read may be one that a killed process had not finished: it is no loss.
+    """
+    lost = sum(end > read + 1 for end in ends)
+    return f"{lost} commits at the end of the write-ahead log are damaged and lost." if lost else ""
+
+
+def incidents(connection: sqlite3.Connection, gone: str, ends: tuple[int, ...]) -> tuple[str, ...]:
+    """What was lost, in sentences, noted in the store itself too.
+
+    Args:
+        connection: that writes, just opened.
+        gone: as `log_is_gone` says.
+        ends: as `commits_in_log` said before the opening.
+
+    Raises: sqlite3.Error.
+    """
+    # How many frames SQLite takes for whole is known only by asking for a checkpoint.
+    read = int(connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]) if ends else 0
+    found = tuple(filter(None, (gone, behind_damage(ends, read))))
+    for number, sentence in enumerate(found):
+        connection.execute(_NOTE, (INCIDENT, f" {number}", sentence))
+    return found
+
+
+def _log_of(file: Path) -> Path:
+    return file.with_name(f"{file.name}-wal")
