@@ -60,7 +60,7 @@ class Repeats:
         self._lost = {last_answered} if last_answered else set[str]()
         for state in forest.calls.values():
             self._remember(state.started)
-            if _never_arrived(state):
+            if state.never_arrived:
                 self._lost.add(state.started.call_id)
 
     def _remember(self, started: CallStarted) -> None:
@@ -150,12 +150,6 @@ def _repeat_of(flight: Flight | None) -> Found:
     if flight is None:
         return _FRESH
     return Found(Repeat.COALESCED if flight.outcome is None else Repeat.REPLAYED, flight)
-
-
-def _never_arrived(state: CallState) -> bool:
-    """Whether the last that is known of an answer is that nobody took it."""
-    lost = state.undelivered
-    return lost is not None and all(joined.joined_at < lost.at for joined in state.joined)
 
 
 def _key_conflict(key: str) -> CallerError:

@@ -45,6 +45,14 @@ class CallState(msgspec.Struct, frozen=True):
     joined: tuple[CallJoined, ...] = ()
     """Repeats of the request that were given this call's answer."""
     undelivered: AnswerUndelivered | None = None
+    """The last that is known of a client who left before the answer had arrived."""
+    heard_since: bool = False
+    """Whether a repeat was given the answer after that."""
+
+    @property
+    def never_arrived(self) -> bool:
+        """Whether the last that is known of an answer is that nobody took it."""
+        return self.undelivered is not None and not self.heard_since
 
     @property
     def is_open(self) -> bool:
@@ -232,12 +240,14 @@ class Forest:
                 self._fail(record)
             case CallJoined():
                 state = self._state(record.call_id, "joined")
-                self._calls[record.call_id] = msgspec.structs.replace(state, joined=(*state.joined, record))
+                self._calls[record.call_id] = msgspec.structs.replace(
+                    state, joined=(*state.joined, record), heard_since=True
+                )
             case AnswerResumed():
                 self._resume(record)
             case AnswerUndelivered():
                 state = self._state(record.call_id, "undelivered")
-                self._calls[record.call_id] = msgspec.structs.replace(state, undelivered=record)
+                self._calls[record.call_id] = msgspec.structs.replace(state, undelivered=record, heard_since=False)
             case RolloutFinished():
                 self._finished = record
             case CallRejected():

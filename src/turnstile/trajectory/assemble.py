@@ -215,7 +215,8 @@ def _finished(rollout: Rollout, forest: Forest, finished: RolloutFinished) -> Ro
     stop_reason = said.get("stop_reason")
     return msgspec.structs.replace(
         rollout,
-        finished_at=finished.finished_at,
+        # The machine's clock may have been set back between two processes.
+        finished_at=max(rollout.created_at, finished.finished_at),
         status=finished.status.value,
         stop_reason=stop_reason if isinstance(stop_reason, str) else None,
         error=_error(forest, finished),

@@ -92,7 +92,7 @@ class CallLines:
             head=self.head_number(started),
             sampling=self._draws.setdefault(_settings(started.draw), len(self._draws)),
             started_at=started.started_at,
-            finished_at=None if failed is None else failed.failed_at,
+            finished_at=_ended_at(line.state),
             finish=Finish.ERROR.value,
             usage=UsageInfo(prompt_tokens=prompt_tokens, completion_tokens=len(partial_S)),
             prompt_sha256=prompt_sha256,
@@ -194,9 +194,11 @@ def _by_commit(states: list[CallState]) -> Iterator[TurnCommitted]:
 
 
 def _ended_at(state: CallState) -> datetime | None:
+    """When a call ended; not before it began, also where the machine's clock was set back between two processes."""
+    began = state.started.started_at
     if state.committed is not None:
-        return state.committed.finished_at
-    return None if state.failed is None else state.failed.failed_at
+        return max(began, state.committed.finished_at)
+    return None if state.failed is None else max(began, state.failed.failed_at)
 
 
 def history_word(history: History) -> str:

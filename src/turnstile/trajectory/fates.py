@@ -13,7 +13,7 @@ import msgspec
 from turnstile.conversation import CallKind
 from turnstile.generation import NodeRef
 from turnstile.history.forest import CallState, Forest, Node
-from turnstile.journal import AnswerUndelivered, SampledChoice, SuspectLogprobs
+from turnstile.journal import SampledChoice, SuspectLogprobs
 from turnstile.reasons import DiscardReason, IncompleteReason, NoteCode
 from turnstile.trajectory.rules import Compaction, Rules, Unselected, Weights
 from turnstile.trajectory.spelling import Spelling
@@ -84,7 +84,7 @@ class Fates:
                     continue
                 unselected = dict.fromkeys(refs, DiscardReason.UNSELECTED_CHOICE)
                 reasons |= {ref: reason for ref, reason in unselected.items() if ref not in continued}
-            elif state.undelivered is not None and _was_last(state.undelivered, state):
+            elif state.undelivered is not None and state.never_arrived:
                 reasons |= dict.fromkeys(refs, state.undelivered.reason)
         return reasons
 
@@ -190,11 +190,6 @@ class Fates:
 
     def _extends(self, child: Node, node: Node) -> bool:
         return child.started.held_length == node.length and child.ref not in self.discarded
-
-
-def _was_last(undelivered: AnswerUndelivered, state: CallState) -> bool:
-    """Whether no repeat was given the answer after the client that had gone; a repeat may have gone too."""
-    return all(joined.joined_at < undelivered.at for joined in state.joined)
 
 
 def _choices(state: CallState) -> tuple[SampledChoice, ...]:
