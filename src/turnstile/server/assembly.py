@@ -69,7 +69,6 @@ _CALL_ID_LENGTH = 9
 
 _RENDER_THREADS = 2
 _now = steady_clock()
-_now = steady_clock()
 
 ShowProgress: TypeAlias = Callable[[Progress], None]
 """Told how far the embedded model's download is."""
