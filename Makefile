@@ -13,7 +13,7 @@ SDK_TESTS := $(wildcard tests/e2e/test_*_sdk.py tests/e2e/test_*_scripted.py) te
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test sdks harnesses engines trainers bridge-table check fix bench bench-peers chaos clean \
-	rl-smoke rl-text rl-text-rerendered rl-results
+	rl-smoke rl-text rl-text-rerendered rl-vision rl-results
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -78,6 +78,7 @@ chaos: $(STAMP) ## 200 kills of Turnstile under 50 agents, and everything checke
 rl-smoke: $(STAMP) ## three steps of each training run, all checks on (5 minutes)
 	$(BIN)/python tests/trainers/install.py trl
 	$(RL) loop.train text/smoke.toml --out $(RUNS)/smoke/text
+	$(RL) loop.train vision/smoke.toml --out $(RUNS)/smoke/vision
 
 rl-text: $(STAMP) ## a coding agent that learns, SEEDS one after the other, and its curves (40 minutes each on two cores)
 	$(BIN)/python tests/trainers/install.py trl
@@ -87,11 +88,20 @@ rl-text-rerendered: $(STAMP) ## the same, trained on re-rendered and re-tokenize
 	$(BIN)/python tests/trainers/install.py trl
 	$(RL) loop.seeds text/text.toml --out $(RUNS)/text --seeds $(SEEDS) --history rerendered
 
+rl-vision: $(STAMP) ## a computer-use agent that learns, SEEDS one after the other, and its curves (40 minutes each on two cores)
+	$(BIN)/python tests/trainers/install.py trl
+	$(RL) loop.seeds vision/vision.toml --out $(RUNS)/vision --seeds $(SEEDS)
+	for seed in $(SEEDS); do ($(RL) vision.controls vision/vision.toml $(RUNS)/vision/exact-$$seed); done
+
 rl-results: ## curves and tables of finished runs of both kinds into docs/
 	$(RL) loop.plot $(CURDIR)/docs/images/rl-text.png --title 'Coding agent, held-out tasks' \
 		--run exact $(SEEDS:%=$(RUNS)/text/exact-%) --run rerendered $(SEEDS:%=$(RUNS)/text/rerendered-%)
 	$(RL) loop.results $(CURDIR)/docs/rl-runs.md text --picture images/rl-text.png \
 		--run exact $(SEEDS:%=$(RUNS)/text/exact-%) --run rerendered $(SEEDS:%=$(RUNS)/text/rerendered-%)
+	$(RL) loop.plot $(CURDIR)/docs/images/rl-vision.png --title 'Computer-use agent, held-out tasks' \
+		--run exact $(SEEDS:%=$(RUNS)/vision/exact-%)
+	$(RL) loop.results $(CURDIR)/docs/rl-runs.md vision --picture images/rl-vision.png \
+		--run exact $(SEEDS:%=$(RUNS)/vision/exact-%)
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) $(SDKS) .pytest_cache .ruff_cache .hypothesis
