@@ -76,11 +76,11 @@ class Served:
             self._log.seek(0)
             raise RuntimeError(self._log.read())
 
-    def get(self, path: str) -> Any:
+    def get(self, path: str, /) -> Any:
         with urllib.request.urlopen(self.url + path, timeout=60) as answer:
             return json.load(answer)
 
-    def post(self, path: str, **body: Any) -> Any:
+    def post(self, path: str, /, **body: Any) -> Any:
         """The answer's JSON; of a refusal too, with its `status`."""
         request = urllib.request.Request(self.url + path, json.dumps(body).encode())
         try:
