@@ -137,19 +137,18 @@ def masked_in(choice: SampledChoice, started: CallStarted, suspects: SuspectLogp
 
 def took(times: Timeline, total_s: float) -> Took:
     """Where the time of a request went that began a call of its own."""
-    reached = {span.stage for span in times.spans}
-
-    def spent_s(stage: Stage) -> float | None:
-        return times.spent_ns(stage) / 1e9 if stage in reached else None
-
+    by_stage: dict[Stage, float] = {}
+    for span in times.spans:
+        if span.stage not in by_stage:
+            by_stage[span.stage] = times.spent_ns(span.stage) / 1e9
     first_ns = times.first_token_after_ns
     return Took(
         total_s=total_s,
         added_s=times.added_ns / 1e9,
-        queue_s=spent_s(Stage.QUEUE),
-        hold_s=spent_s(Stage.HOLD),
-        plan_s=spent_s(Stage.PLAN),
-        engine_s=spent_s(Stage.ENGINE),
+        queue_s=by_stage.get(Stage.QUEUE),
+        hold_s=by_stage.get(Stage.HOLD),
+        plan_s=by_stage.get(Stage.PLAN),
+        engine_s=by_stage.get(Stage.ENGINE),
         first_token_s=None if first_ns is None else first_ns / 1e9,
-        stored_s=spent_s(Stage.STORE),
+        stored_s=by_stage.get(Stage.STORE),
     )

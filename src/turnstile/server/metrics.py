@@ -73,6 +73,9 @@ class Metrics:
         self._first = self._of_engines(
             "engine_first_token_seconds", "From the first request to the engine to its first id"
         )
+        # Finding a label's figure costs more than counting.
+        self._sides = {side: self._tokens.labels(side) for side in ("prompt", "held", "added", "completion")}
+        self._of_stage = {stage: self._stages.labels(stage) for stage in ("queue", "hold", "plan", "store")}
         Gauge("turnstile_open_rollouts", "Rollouts in memory", registry=self.registry).set_function(open_rollouts)
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
@@ -96,16 +99,14 @@ class Metrics:
 
     def _planned(self, call: Prompted) -> None:
         self._prompts.labels(call.history).inc()
-        for side, count in (
-            ("prompt", call.prompt_ids),
-            ("held", call.reused_ids),
-            ("added", call.prompt_ids - call.reused_ids),
-            ("completion", call.sampled_ids),
-        ):
-            self._tokens.labels(side).inc(count)
+        self._sides["prompt"].inc(call.prompt_ids)
+        self._sides["held"].inc(call.reused_ids)
+        self._sides["added"].inc(call.prompt_ids - call.reused_ids)
+        self._sides["completion"].inc(call.sampled_ids)
         for reason, count in call.masked.items():
             self._masked.labels(reason).inc(count)
-        self._continued.inc(call.continuations)
+        if call.continuations:
+            self._continued.inc(call.continuations)
 
     def _spent(self, engine: str, took: Took) -> None:
         self._seconds.observe(took.total_s)
@@ -114,7 +115,7 @@ class Metrics:
         stages = (("queue", took.queue_s), ("hold", took.hold_s), ("plan", took.plan_s), ("store", took.stored_s))
         for stage, spent_s in stages:
             if spent_s is not None:
-                self._stages.labels(stage).observe(spent_s)
+                self._of_stage[stage].observe(spent_s)
         if took.engine_s is not None:
             self._engine.labels(engine).observe(took.engine_s)
         if took.first_token_s is not None:

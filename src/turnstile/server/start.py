@@ -7,11 +7,11 @@ import socket
 import sys
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
-from importlib.metadata import version
 
 import msgspec
 import uvicorn
 
+from turnstile import __version__
 from turnstile.config import Settings, choice_of
 from turnstile.errors import CallerError
 from turnstile.server.assembly import Running, ShowProgress, assemble
@@ -62,9 +62,10 @@ async def listening(
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{host}:{bound.getsockname()[1]}"
         told: dict[str, LogValue] = {"url": url, "model": running.model, "engine": running.engine}
-        log.tell("start", {**told, "version": version("turnstile-rl"), **told_settings(settings)})
+        begun = {**told, "version": __version__, **told_settings(settings)}
         stack.callback(log.tell, "shutdown", told)
-        yield msgspec.structs.replace(running, url=url), Server(config, rollouts.abandon_running), bound
+        server = Server(config, rollouts.abandon_running, lambda: log.tell("start", begun))
+        yield msgspec.structs.replace(running, url=url), server, bound
 
 
 def _log_to(settings: Settings) -> tuple[int, LogForm]:
