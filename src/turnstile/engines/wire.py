@@ -201,6 +201,8 @@ async def _whole(response: aiohttp.ClientResponse, api_key: str) -> WireAnswer:
         pieces.append(piece)
         size += len(piece)
         if size > ANSWER_LIMIT_BYTES:
+            # The error's traceback holds this frame for as long as anybody holds the error.
+            pieces.clear()
             raise EngineError(
                 f"The engine at {response.url.origin()} sent more than {ANSWER_LIMIT_BYTES} bytes "
                 f"for {response.url.path}",
