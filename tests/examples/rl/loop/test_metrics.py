@@ -12,8 +12,16 @@ from loop.metrics import Metrics, read_metrics
 from loop.results import put, summarise, table
 
 STEP: dict[str, Any] = {
-    "reward": 0.5, "difference_max": 2e-5, "exported_tokens": 100, "trained_tokens": 100, "forks": 0,
-    "rollouts": 8, "differing": 2, "sampled": 110, "wrong": 30, "wall_s": 30.0,
+    "reward": 0.5,
+    "difference_max": 2e-5,
+    "exported_tokens": 100,
+    "trained_tokens": 100,
+    "forks": 0,
+    "rollouts": 8,
+    "differing": 2,
+    "sampled": 110,
+    "wrong": 30,
+    "wall_s": 30.0,
 }
 
 
