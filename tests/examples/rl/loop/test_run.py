@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[4]
 RL = ROOT / "examples" / "rl"
 TRAINERS = ROOT / "tests" / "trainers"
-PATIENCE_S = 400.0
+PATIENCE_S = 600.0
 SMALL = (
     *("train.steps=3", "train.prompts=2", "train.generations=4", "train.rows_at_once=8", "train.save_every=1"),
     *("evaluate.every=1", "evaluate.tasks=4", "agents.at_once=8"),
