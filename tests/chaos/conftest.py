@@ -40,6 +40,12 @@ def healthy(chaos_folder: Path) -> Iterator[Nursery]:
     nursery.close()
 
 
+@pytest.fixture(scope="session")
+def siege_of() -> type[Siege]:
+    """A Turnstile in a process of its own."""
+    return Siege
+
+
 @pytest.fixture
 def besieged(
     chaos_folder: Path, chaos_engine: Scripted, healthy: Nursery, tmp_path: Path

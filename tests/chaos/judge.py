@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from turnstile.templates.tokenizer import Tokenizer
 from turnstile.trajectory.assemble import assemble
 from turnstile.trajectory.format import Rollout
 from turnstile.trajectory.validate import validate
+
+_NONCE = re.compile(r"\b[a-z]{12}\b")
 
 
 def lost(store: Path, seen: Sequence[Seen]) -> Iterator[str]:
@@ -87,7 +90,9 @@ def _turns(rollout: Rollout, told: dict[int, str]) -> Iterator[str]:
 
 def _foreign(rollout: Rollout, nonces: dict[str, str], tokenizer: Tokenizer) -> Iterator[str]:
     for sequence in rollout.sequences:
-        text = tokenizer.decode(sequence.token_ids)
-        for nonce, owner in nonces.items():
-            if (nonce in text) != (owner == rollout.rollout_id):
-                yield f"{rollout.rollout_id}: {'holds' if nonce in text else 'lacks'} the nonce of {owner}"
+        found = set(_NONCE.findall(tokenizer.decode(sequence.token_ids))) & nonces.keys()
+        if rollout.rollout_id not in {nonces[nonce] for nonce in found}:
+            yield f"{rollout.rollout_id}: lacks its own nonce"
+        for nonce in found:
+            if nonces[nonce] != rollout.rollout_id:
+                yield f"{rollout.rollout_id}: holds the nonce of {nonces[nonce]}"

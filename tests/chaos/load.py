@@ -30,6 +30,8 @@ from scripted import scripted
 
 from turnstile.templates.tokenizer import Tokenizer
 
+_TOLD_S = 60
+"""How often it is said how far it is."""
 _READ = {
     "type": "function",
     "function": {"name": "read_file", "parameters": {"type": "object", "properties": {"path": {"type": "string"}}}},
@@ -115,8 +117,10 @@ class Watch:
 
     async def look(self) -> None:
         """Until it is cancelled."""
-        while True:
+        for seconds in itertools.count():
             self.looks.append((len(self.workers.seen), self.turnstile.resident_bytes(), self.turnstile.open_files()))
+            if seconds % _TOLD_S == _TOLD_S - 1:
+                _tell([f"{len(self.workers.seen)} calls, {len(self.workers.finished)} rollouts; {self.told()}"])
             await asyncio.sleep(1.0)
 
     def told(self) -> str:
@@ -127,13 +131,13 @@ class Watch:
             slope = statistics.linear_regression([calls for calls, _, _ in half], [taken for _, taken, _ in half]).slope
         most, files = max(taken for _, taken, _ in self.looks), [each for _, _, each in self.looks]
         return (
-            f"memory at most {most / 2**20:.0f} MiB, {slope:+.0f} bytes a call over the second half; "
-            f"open files {files[0]} at first, {max(files)} at most, {files[-1]} at last"
+            f"memory at most {most / 2**20:.0f} MiB, {slope * 1000 / 1024:+.1f} KiB per 1,000 calls over the second "
+            f"half; open files {files[0]} at first, {max(files)} at most, {files[-1]} at last"
         )
 
 
 async def _run(options: argparse.Namespace, turnstile: Turnstile) -> tuple[Workers, Watch]:
-    workers = Workers(options.seed, options.turns, lambda: turnstile.url, patience_s=600.0)
+    workers = Workers(options.seed, options.turns, lambda: turnstile.url, patience_s=3600.0)
     watch = Watch(turnstile, workers)
     names = iter(range(options.rollouts))
 

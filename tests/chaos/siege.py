@@ -9,16 +9,22 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import httpx
 from crowd import Crowd
 from judge import lost, unfaithful, unsound
 from nursery import Nursery, Turnstile
-from scripted import Scripted
 
 from turnstile.templates.tokenizer import Tokenizer
 
 PATIENCE_S = 90.0
+
+
+class Engine(Protocol):
+    """Where an engine answers."""
+
+    url: str
 
 
 @dataclass
@@ -28,7 +34,7 @@ class Siege:
     model: Path
     """The model folder."""
     nursery: Nursery
-    engine: Scripted
+    engine: Engine
     store: Path
     options: tuple[str, ...] = ()
     seed: int = 1
