@@ -42,7 +42,13 @@ class Source:
 
     def __post_init__(self) -> None:
         agents = self.settings.agents
-        self._live = rollout_func(self.client, self._run, workers=agents.at_once, one_sequence=agents.one_sequence)
+        self._live = rollout_func(
+            self.client,
+            self._run,
+            workers=agents.at_once,
+            one_sequence=agents.one_sequence,
+            images=agents.images,
+        )
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
         """What TRL calls."""

@@ -84,6 +84,8 @@ class AgentSettings:
     at_once: int = 32
     one_sequence: Literal["refuse", "longest", "last"] = "longest"
     """Which one is trained on where an agent's history forks."""
+    images: Literal["refuse", "apart"] = "refuse"
+    """Whether rows may have images, which the world's own trainer then takes by another way."""
 
 
 @dataclass(frozen=True)

@@ -59,9 +59,9 @@ class ImageTrainer(GRPOTrainer):
         client, opened = self.rollout_func.client, {}
         found: list[list[Image.Image]] = []
         for row, rollout_id in zip(rows, rollout_ids, strict=True):
-            wanted = shown_in(client.taken[rollout_id], row)
+            wanted, owner = shown_in([client.taken[rollout_id], *client.taken.values()], row)
             for sha256 in set(wanted) - opened.keys():
-                opened[sha256] = Image.open(io.BytesIO(client.media(rollout_id, sha256))).convert("RGB")
+                opened[sha256] = Image.open(io.BytesIO(client.media(owner, sha256))).convert("RGB")
             found.append([opened[sha256] for sha256 in wanted])
         return found
 
@@ -81,15 +81,17 @@ def _nothing() -> None:
     """Stands for the tools that returned the pictures."""
 
 
-def shown_in(rollout: Rollout, row: list[int]) -> list[str]:
-    """The pictures of the sequence that a row was made of, in order, by SHA-256.
+def shown_in(rollouts: list[Rollout], row: list[int]) -> tuple[list[str], str]:
+    """The pictures of the sequence that a row was made of, in order, by SHA-256, and the rollout that has them.
 
-    Raises: ImagesLost if it is none of the rollout's.
+    The row's own rollout is asked first; a row that stands for an agent without an answer begins as another's does.
+    Raises: ImagesLost if it is nobody's.
     """
-    for sequence in rollout.sequences:
-        if _begins(sequence, row):
-            return [each.sha256 for each in sequence.media if each.offset < len(row)]
-    raise ImagesLost(f"{rollout.rollout_id} has no sequence that begins with the {len(row)} ids of its row")
+    for rollout in rollouts:
+        for sequence in rollout.sequences:
+            if _begins(sequence, row):
+                return [each.sha256 for each in sequence.media if each.offset < len(row)], rollout.rollout_id
+    raise ImagesLost(f"{rollouts[0].rollout_id} has no sequence that begins with the {len(row)} ids of its row")
 
 
 def _begins(sequence: Sequence, row: list[int]) -> bool:

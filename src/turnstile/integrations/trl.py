@@ -15,6 +15,7 @@ from turnstile.trajectory.converters.conversion import convert
 from turnstile.trajectory.format import Fields, Rollout
 
 OneSequence: TypeAlias = Literal["refuse", "longest", "last"]
+Images: TypeAlias = Literal["refuse", "apart"]
 Columns: TypeAlias = dict[str, list[object]]
 
 
@@ -31,7 +32,12 @@ RolloutFunc: TypeAlias = Callable[[Sequence[object], Trainer], Columns]
 
 
 def rollout_func(
-    client: Client, run_agent: RunAgent[object], *, workers: int = 8, one_sequence: OneSequence = "refuse"
+    client: Client,
+    run_agent: RunAgent[object],
+    *,
+    workers: int = 8,
+    one_sequence: OneSequence = "refuse",
+    images: Images = "refuse",
 ) -> RolloutFunc:
     """A `rollout_func` that runs an agent for each prompt, through a Turnstile server.
 
@@ -44,6 +50,8 @@ def rollout_func(
             `rollout.agent_key`, and answers the reward or None.
         workers: agents that run at once.
         one_sequence: which sequence stands for a rollout with several, for which TRL has no room.
+        images: "apart" gives rows with images without them, for a trainer that takes them by another way: TRL's own
+            has none behind a `rollout_func`.
     """
     name, steps = secrets.token_hex(4), iter(range(2**62))
 
@@ -51,7 +59,7 @@ def rollout_func(
         groups = _groups(prompts, trainer.num_generations)
         step = f"trl-{name}-{next(steps)}"
         tasks = [Task(prompt, f"{step}-{group}", index) for prompt, (group, index) in zip(prompts, groups, strict=True)]
-        return _columns(run_all(client, run_agent, tasks, workers), one_sequence)
+        return _columns(run_all(client, run_agent, tasks, workers), one_sequence, images)
 
     return rollouts_of
 
@@ -79,7 +87,7 @@ def waiting_rollout_func(
         for prompt in map(str, prompts):
             rows.append(found[prompt][taken[prompt] % size])
             taken[prompt] += 1
-        return _columns(rows, one_sequence)
+        return _columns(rows, one_sequence, "refuse")
 
     return rollouts_of
 
@@ -102,10 +110,10 @@ def _groups(prompts: Sequence[object], size: int) -> list[tuple[int, int]]:
     return groups
 
 
-def _columns(rollouts: list[Rollout], one_sequence: OneSequence) -> Columns:
+def _columns(rollouts: list[Rollout], one_sequence: OneSequence, images: Images) -> Columns:
     samples = {
         converted.origin.rollout_id: converted.sample
-        for converted in convert(_each_once(rollouts), "trl", one_sequence=one_sequence)
+        for converted in convert(_each_once(rollouts), "trl", one_sequence=one_sequence, images=images)
     }
     stand_in = _untrained(next(iter(samples.values())))
     rows = [samples.get(rollout.rollout_id, stand_in) for rollout in rollouts]

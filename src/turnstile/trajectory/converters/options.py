@@ -28,6 +28,14 @@ class RawLogprobs(enum.StrEnum):
     ALLOW = "allow"
 
 
+class Images(enum.StrEnum):
+    """What to do with images that the trainer's samples have no place for."""
+
+    REFUSE = "refuse"
+    APART = "apart"
+    """Rows are made without them; whoever asks hands them to the trainer by another way."""
+
+
 class Advantage(enum.StrEnum):
     """How a rollout's advantage comes from the rewards of its group."""
 
@@ -50,6 +58,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Convert the sequences of this model; empty = there is only one."""
     one_sequence: OneSequence = OneSequence.REFUSE
     raw_logprobs: RawLogprobs = RawLogprobs.REFUSE
+    images: Images = Images.REFUSE
     advantage: Advantage = Advantage.CENTERED
     drop: frozenset[str] = frozenset()
     """Codes of refusals at which a rollout, or a sequence, is left out and counted instead."""

@@ -9,7 +9,7 @@ from typing import cast
 
 from turnstile.errors import CallerError
 from turnstile.trajectory.converters.base import Facts, Keeps, Media, Reward, Rows, Temperature, Unit, Weights
-from turnstile.trajectory.converters.options import Options, RawLogprobs
+from turnstile.trajectory.converters.options import Images, Options, RawLogprobs
 from turnstile.trajectory.converters.rows import Row
 from turnstile.trajectory.shapes import CallInfo, JsonObject, Rollout
 
@@ -82,7 +82,7 @@ def refuse_row(row: Row, facts: Facts, options: Options) -> None:
     """Make sure that a trainer can express a row. Raises: CallerError with the code of what it cannot express."""
     _refuse_logprobs(row, facts, options)
     _refuse_weights(row, facts)
-    _refuse_media(row, facts)
+    _refuse_media(row, facts, options)
     _refuse_length(row, facts, options)
     _refuse_own_reward(row, facts)
 
@@ -156,11 +156,11 @@ def _refuse_weights(row: Row, facts: Facts) -> None:
         )
 
 
-def _refuse_media(row: Row, facts: Facts) -> None:
+def _refuse_media(row: Row, facts: Facts, options: Options) -> None:
     sequence = row.sequence
     if not sequence.media:
         return
-    if facts.media is Media.REFUSED:
+    if facts.media is Media.REFUSED and options.images is Images.REFUSE:
         raise CallerError(
             f"Sequence {sequence.sequence_id} has {len(sequence.media)} images; {facts.trainer} cannot be given "
             "them beside exact ids",
