@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from datetime import timedelta
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -160,3 +163,51 @@ async def test_free_pages_go_back_to_the_disk_but_for_some_to_write_on(stock, pr
     )
     assert free == 1024
     assert pages < 1200
+
+
+_PRUNES = """
+import pathlib, sys
+from datetime import UTC, datetime
+from turnstile.store.beside import beside, committed
+from turnstile.store.pruning import Keep, Pruner
+directory = pathlib.Path(sys.argv[1])
+with beside(directory) as connection:
+    def transact(step):
+        with committed(connection):
+            return step(connection)
+    steps = [0]
+    def go_on():
+        steps[0] += 1
+        print(steps[0], flush=True)
+        sys.stdin.readline()
+        return True
+    Pruner(directory, transact, lambda: datetime.now(UTC), go_on).prune(Keep(for_s=0.0), [].append)
+"""
+
+
+def killed_behind(steps, directory):
+    """Prune in another process, which is killed when it has taken some steps."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", _PRUNES, directory], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with child:
+        for _ in range(steps):
+            assert child.stdout.readline()
+            child.stdin.write("\n")
+            child.stdin.flush()
+        child.kill()
+
+
+async def test_a_prune_that_is_killed_again_and_again_comes_to_its_end_and_costs_nothing_else(stock, journal, tmp_path):
+    for number in range(8):
+        await stock.put(f"r{number}", 20, left=number % 2 == 0)
+    for steps in (1, 2, 3):
+        await asyncio.to_thread(killed_behind, steps, tmp_path)
+        with Reader.open(tmp_path) as reader:
+            for each in reader.rollouts():
+                assert len(list(reader.records(each.rollout_id))) == 4
+    Pruner(tmp_path, journal.change, lambda: datetime.now(UTC), lambda: True).prune(Keep(for_s=0.0), [].append)
+    assert names(tmp_path) == ["r1", "r3", "r5", "r7"]
+    assert journal.change(lambda at: at.execute("SELECT count(*) FROM records").fetchone()) == (16,)
+    with Reader.open(tmp_path) as reader:
+        assert [each.rollout_id for each in reader.tombstones()] == ["r0", "r2", "r4", "r6"]
