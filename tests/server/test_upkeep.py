@@ -19,6 +19,10 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+def told(room: Any, path: str) -> Any:
+    return room.http.get(f"{room.client.url}{path}")
+
+
 def test_a_rollout_that_nobody_calls_is_closed_with_its_reason(wire_up: Callable[..., Any], tools_folder: Path) -> None:
     with wire_up(tools_folder, STOPS, idle_timeout_s=0.4) as room:
         room.client.rollout("r")
@@ -27,7 +31,7 @@ def test_a_rollout_that_nobody_calls_is_closed_with_its_reason(wire_up: Callable
         assert (summary["status"], summary["end_reason"], summary["reward"]) == ("aborted", "idle_timeout", None)
         trajectory = room.client.trajectory("r")
         assert (trajectory.status, trajectory.error and trajectory.error.type) == ("aborted", "idle_timeout")
-        until(lambda: "turnstile_idle_closed_rollouts_total 1.0" in room.http.get(f"{room.client.url}/metrics").text)
+        until(lambda: "turnstile_idle_closed_rollouts_total 1.0" in told(room, "/metrics").text)
 
 
 def test_what_left_and_is_old_goes_while_the_server_runs(wire_up: Callable[..., Any], tools_folder: Path) -> None:
@@ -37,8 +41,8 @@ def test_what_left_and_is_old_goes_while_the_server_runs(wire_up: Callable[..., 
         room.client.mark_exported("left", to="x")
         store = room.store
     with wire_up(tools_folder, STOPS, keep_for_s=0.001, store=store) as room:
-        until(lambda: 'turnstile_deleted_attempts_total{reason="age"} 1.0' in room.http.get(f"{room.client.url}/metrics").text)
-        assert [each["rollout_id"] for each in room.http.get(f"{room.client.url}/rollouts").json()["rollouts"]] == ["mine"]
+        until(lambda: 'turnstile_deleted_attempts_total{reason="age"} 1.0' in told(room, "/metrics").text)
+        assert [each["rollout_id"] for each in told(room, "/rollouts").json()["rollouts"]] == ["mine"]
     with Reader.open(store) as reader:
         assert [(each.rollout_id, each.reason, each.exported_to) for each in reader.tombstones()] == [
             ("left", "age", "x")
