@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,17 @@ def test_more_messages_or_tools_than_may_be_are_refused_in_shape(
     assert speaker.is_refusal(many.body) and speaker.is_refusal(tooled.body)
     assert b"3 messages, and 2 is the most" in many.body
     assert b"1 tools, and 0 is the most" in tooled.body
+
+
+def test_a_refusal_that_cannot_be_recorded_is_told_as_the_journals_trouble(room: Any) -> None:
+    agent = room.agent()
+    with closing(sqlite3.connect(room.store / "journal.sqlite3", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        unrecorded = agent.post(b"{")
+    recorded = agent.post(b"{")
+    assert (unrecorded.status, unrecorded.error["code"], unrecorded.headers["retry-after"]) == (503, "store_error", "1")
+    assert recorded.status == 400
+    assert [failed.status for failed in room.forest(agent).refused] == [400]
 
 
 def test_below_the_reserve_no_rollout_begins_and_health_says_so(

@@ -87,8 +87,7 @@ class Desk:
         try:
             decoded, digest, found = await self._take(request, visit, rollout, path)
         except TurnstileError as error:
-            await self._refused(rollout, visit.dialect, error, began)
-            await line.refuse(error)
+            await line.refuse(await self._refused(rollout, visit.dialect, error, began))
             return
         # The call's task, and whatever it starts, has it from here.
         TRACE_HEADERS.set(visit.trace.headers)
@@ -170,11 +169,16 @@ class Desk:
 
     async def _refused(
         self, rollout: OpenRollout, dialect: Dialect, error: TurnstileError, failed_at: datetime
-    ) -> None:
+    ) -> TurnstileError:
+        """Record a refusal; the error to tell, which is the journal's own where that cannot be written."""
         if error.code in ("rollout_closed", "disk_low") or not rollout.counts_refusal():
-            return
+            return error
         record, _ = failure(error, Progress(rollout.opened.rollout_id, dialect.name), failed_at)
-        await rollout.keep(record)
+        try:
+            await rollout.keep(record)
+        except StoreError as unwritable:
+            return unwritable
+        return error
 
     async def _follow(self, flight: Flight, follower: Follower, line: Line, encoder: Encoder) -> None:
         async for delta in follower.deltas(self._limits.keep_alive_s):
