@@ -11,13 +11,23 @@ import io
 from importlib.metadata import version
 from typing import Any
 
+import torch
 from PIL import Image
-from transformers import PreTrainedTokenizerFast, ProcessorMixin, Qwen2VLImageProcessor
+from transformers import (
+    PreTrainedTokenizerFast,
+    ProcessorMixin,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2VLImageProcessor,
+)
 from trl import GRPOTrainer
 
 from turnstile.trajectory.format import Rollout, Sequence
 
 TRL = "1.16.0"
+BANNED = -1e9
+"""The logit of an id that cannot be drawn: finite, so that 0 * log 0 is 0 in an entropy."""
+PLACEHOLDERS = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+"""Fields of a configuration that name ids which only a prompt may hold: the engine never samples them."""
 
 
 class ImagesLost(Exception):
@@ -36,6 +46,29 @@ class ImageProcessor(ProcessorMixin):
         """Of a folder with tokenizer, template and `preprocessor_config.json`."""
         tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
         return cls(Qwen2VLImageProcessor.from_pretrained(folder), tokenizer, tokenizer.chat_template)
+
+
+class ImageModel:
+    """Loads Qwen2.5-VL as the engine has it: placeholders of images have no probability."""
+
+    @staticmethod
+    def from_pretrained(folder: Any, **named: Any) -> Qwen2_5_VLForConditionalGeneration:
+        """Of a checkpoint's folder."""
+        model = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, **named)
+        forbid(model, [getattr(model.config, name) for name in PLACEHOLDERS])
+        return model
+
+
+def forbid(model: torch.nn.Module, ids: list[int]) -> None:
+    """Give some ids no probability, by a bias of the head that is neither trained nor saved.
+
+    TRL computes log-probabilities from the head's weight and bias, so a hook on its output would not be seen.
+    """
+    head = model.get_output_embeddings()
+    bias = torch.zeros(head.weight.shape[0], dtype=head.weight.dtype)
+    bias[ids] = BANNED
+    del head.bias
+    head.register_buffer("bias", bias, persistent=False)
 
 
 class ImageTrainer(GRPOTrainer):

@@ -71,8 +71,6 @@ def make_world(options: Mapping[str, object]) -> VisionWorld:
 
 def trainer_parts() -> TrainerParts:
     """The classes for a model that sees."""
-    from transformers import Qwen2_5_VLForConditionalGeneration
+    from vision.trainer import ImageModel, ImageProcessor, ImageTrainer
 
-    from vision.trainer import ImageProcessor, ImageTrainer
-
-    return TrainerParts(Qwen2_5_VLForConditionalGeneration, ImageProcessor, ImageTrainer)
+    return TrainerParts(ImageModel, ImageProcessor, ImageTrainer)
