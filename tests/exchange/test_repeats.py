@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from turnstile.conversation import Answer, Call, Message, Reply, ReplyFinish, RetryMark, Role, Text, Usage
@@ -111,3 +113,13 @@ def test_what_is_running_is_told_until_it_lands(repeats: Repeats) -> None:
     one, other = begun(repeats, "c0"), begun(repeats, "c1")
     one.land(HELLO)
     assert repeats.running == (other,)
+
+
+async def test_a_call_that_is_being_given_up_is_joined_by_nobody(repeats: Repeats) -> None:
+    running = begun(repeats, "c0")
+    async with asyncio.TaskGroup() as tasks:
+        running.task = tasks.create_task(asyncio.sleep(60))
+        before = repeats.find(call(retry_count=1), "d")
+        running.task.cancel()
+        after = repeats.find(call(retry_count=1), "d")
+    assert (before, after) == (Found(Repeat.COALESCED, running), FRESH)

@@ -46,6 +46,11 @@ class Flight:
         return len(self._followers)
 
     @property
+    def is_given_up(self) -> bool:
+        """Whether it is about to end because nobody waited for it: whoever comes now is to be sampled for."""
+        return self._outcome is None and self.task is not None and self.task.cancelling() > 0
+
+    @property
     def outcome(self) -> Answer | TurnstileError | None:
         """The whole answer, the error that ended it, or None while it runs."""
         return self._outcome

@@ -135,7 +135,7 @@ class Repeats:
 
     def _flight(self, digest: str, call_id: str) -> Flight | None:
         if (flight := self._flights.get(call_id)) is not None:
-            return None if isinstance(flight.outcome, TurnstileError) else flight
+            return None if isinstance(flight.outcome, TurnstileError) or flight.is_given_up else flight
         state = self._forest.calls.get(call_id)
         if state is None or state.committed is None:
             return None
