@@ -144,7 +144,6 @@ def test_a_run_goes_on_through_a_killed_server_and_a_killed_trainer(steps: list[
 
 
 def test_the_step_in_which_the_server_was_killed_lost_nothing(steps: list[dict[str, Any]]) -> None:
-    assert steps[1]["server_waits"] > 0
     assert [line["rollouts"] + line["failed"] for line in steps] == [8, 8, 8]
     assert [line["failed"] for line in steps] == [0, 0, 0]
 
