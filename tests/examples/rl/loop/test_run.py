@@ -157,10 +157,12 @@ def test_every_evaluation_is_there_once(survived: Path) -> None:
     assert [line["step"] for line in lines(survived) if line["kind"] == "evaluation"] == [0, 1, 2, 3]
 
 
-def test_what_the_store_holds_validates(survived: Path) -> None:
-    command = [sys.executable, "-m", "turnstile.cli", "validate", str(survived / "store")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_what_the_store_holds_validates(survived: Path, tmp_path: Path) -> None:
+    exported = tmp_path / "rollouts.jsonl"
+    for words in (["export", str(survived / "store"), "-o", str(exported)], ["validate", str(exported)]):
+        command = [sys.executable, "-m", "turnstile.cli", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_rerendered_history_trains_rows_of_text(start: Start, tmp_path: Path) -> None:
