@@ -77,12 +77,12 @@ class Nursery:
             env={**os.environ, **(environment or {})},
         )
 
-    def start(self, options: list[str], patience_s: float = 60.0) -> Turnstile:
+    def start(self, options: list[str], patience_s: float = 300.0) -> Turnstile:
         """A Turnstile that is ready. `options` are those of `turnstile serve`; it is forked, not run."""
         told = self._told({"pid", "url"}, ["serve", "--json", *options], patience_s)
         return Turnstile(told["pid"], told["url"])
 
-    def run(self, arguments: list[str], patience_s: float = 60.0) -> Forked:
+    def run(self, arguments: list[str], patience_s: float = 300.0) -> Forked:
         """Any other command of `turnstile`; what it prints goes to the log."""
         return Forked(self._told({"pid"}, arguments, patience_s)["pid"])
 
