@@ -486,3 +486,10 @@ async def test_what_comes_late_to_a_deleted_attempt_is_refused_by_the_journal(ro
     with pytest.raises(StoreError) as problem:
         await rollouts.reject(late, "rollout_closed")
     assert problem.value.code == "rollout_deleted"
+
+
+async def test_calls_after_the_end_are_recorded_until_there_are_enough_to_see_why(rollouts: Rollouts) -> None:
+    rollout = await rollouts.create(Opening("r"), "")
+    for _ in range(205):
+        error = await rollouts.reject(rollout, "rollout_closed")
+    assert (str(error), len(rollout.forest.rejected)) == (str(closed("r")), 200)

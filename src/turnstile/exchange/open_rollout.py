@@ -18,7 +18,7 @@ from turnstile.store import Journal
 _BYTES_A_STORED_BYTE = 3
 """What a forest takes in memory for each byte of its records, by tracemalloc on rollouts of many short turns."""
 
-_RECORDED_REFUSALS = 200
+RECORDED_REFUSALS = 200
 """So many refused requests of a rollout are recorded; of later ones those whose number is a power of two."""
 
 
@@ -138,7 +138,7 @@ class OpenRollout:
     def counts_refusal(self) -> bool:
         """Count a refused request; whether it is to be recorded (docs/decisions/0030)."""
         self.refusals += 1
-        return self.refusals <= _RECORDED_REFUSALS or self.refusals.bit_count() == 1
+        return self.refusals <= RECORDED_REFUSALS or self.refusals.bit_count() == 1
 
     def admits(self, key: str) -> bool:
         """Whether an agent's key opens this rollout; constant time."""

@@ -18,7 +18,7 @@ from turnstile.conversation import JsonText
 from turnstile.errors import CallerError, StoreError
 from turnstile.exchange.idle import IdleWatch
 from turnstile.exchange.inflight import Flight
-from turnstile.exchange.open_rollout import OpenRollout, key_hash
+from turnstile.exchange.open_rollout import RECORDED_REFUSALS, OpenRollout, key_hash
 from turnstile.exchange.refusals import gone, kept, not_found
 from turnstile.exchange.residents import QUIET_S, Residents
 from turnstile.generation import Retention
@@ -340,8 +340,12 @@ class Rollouts:
                     flight.task.cancel()
 
     async def reject(self, rollout: OpenRollout, reason: str) -> CallerError:
-        """Record a call that came after the end; answers the error for the agent."""
-        await rollout.keep(CallRejected(rollout.opened.rollout_id, self._now(), reason))
+        """Record a call that came after the end; answers the error for the agent.
+
+        Only so many are recorded: an agent that never gives up must not fill the journal. The figures count all.
+        """
+        if len(rollout.forest.rejected) < RECORDED_REFUSALS:
+            await rollout.keep(CallRejected(rollout.opened.rollout_id, self._now(), reason))
         return closed(rollout.opened.rollout_id)
 
     async def joined(self, rollout: OpenRollout, flight: Flight, how: str) -> None:
