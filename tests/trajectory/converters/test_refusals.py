@@ -145,6 +145,7 @@ def test_weights_are_refused_where_there_is_no_place_for_them(name: str, group: 
 @pytest.mark.parametrize("name", those(lambda facts: facts.media is Media.REFUSED))
 def test_images_are_refused_where_they_cannot_stand_beside_exact_ids(name: str, group: Group, code_of: Code) -> None:
     assert code_of(name, picture(group)) == "images_unsupported"
+    assert code_of(name, picture(group), images="apart") == ""
 
 
 @pytest.mark.parametrize("name", those(lambda facts: facts.media is Media.CARRIED))
