@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from turnstile.errors import CallerError
 from turnstile.store import Blobs, Reader
 
 
@@ -52,6 +55,49 @@ def test_a_backup_is_a_whole_store(run: Callable[..., Any], copy: Path, tmp_path
     assert run("store", "check", target).exit_code == 0
     with Reader.open(copy) as one, Reader.open(target) as other:
         assert list(one.records("one")) == list(other.records("one"))
+
+
+def test_all_of_a_whole_store_is_saved(run: Callable[..., Any], copy: Path, tmp_path: Path) -> None:
+    target = tmp_path / "saved"
+    told = run("store", "salvage", copy, target)
+    assert (told.exit_code, told.stdout, told.stderr) == (
+        0,
+        "",
+        f"{copy} saved to {target}: 2 attempts whole, 0 cut, 0 lost; 1 blob kept, 0 lost\n",
+    )
+    assert run("store", "check", target).exit_code == 0
+
+
+def test_what_cannot_be_saved_is_a_line_each_and_exit_code_5(
+    run: Callable[..., Any], copy: Path, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(copy / "journal.sqlite3", isolation_level=None)) as connection:
+        connection.execute("UPDATE records SET body = x'00' WHERE rollout_id = 'two' AND kind = 'turn_committed'")
+    (blob,) = (copy / "blobs").glob("??/*")
+    blob.unlink()
+    before = contents(copy)
+    target = tmp_path / "saved"
+    told = run("store", "salvage", copy, target)
+    assert told.exit_code == 5
+    assert sorted(line.split()[:2] for line in told.stdout.splitlines()) == [["cut", "two#1"], ["lost", blob.name]]
+    assert told.stderr == f"{copy} saved to {target}: 1 attempt whole, 1 cut, 0 lost; 0 blobs kept, 1 lost\n"
+    assert contents(copy) == before
+    with Reader.open(copy) as one, Reader.open(target) as other:
+        assert list(one.records("one")) == list(other.records("one"))
+
+
+def contents(store: Path) -> dict[str, bytes]:
+    """Every file but the lock and what SQLite keeps beside a database that is read."""
+    return {
+        str(path.relative_to(store)): path.read_bytes()
+        for path in store.rglob("*")
+        if path.is_file() and not path.name.endswith(("-shm", "-wal", "lock"))
+    }
+
+
+def test_a_store_is_saved_into_a_new_place_only(run: Callable[..., Any], copy: Path) -> None:
+    told = run("store", "salvage", copy, copy)
+    assert isinstance(told.exception, CallerError)
 
 
 def test_old_rollouts_that_left_are_pruned_and_listed(run: Callable[..., Any], copy: Path, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from turnstile.trajectory.files import read, write
 from turnstile.trajectory.format import Rollout, Sequence
 from turnstile.trajectory.validate import validate_file
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Rows(Listing[bytes]):

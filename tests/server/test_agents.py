@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -61,17 +60,19 @@ def test_a_silent_engine_is_bridged_by_keep_alives_that_the_stream_survives(room
     assert room.forest(agent).calls["c0"].committed is not None
 
 
-def test_an_error_after_a_keep_alive_is_an_error_event_and_no_clean_end(room: Any, fakes: Any, wires: Any) -> None:
+def test_an_error_after_a_keep_alive_is_an_error_event_and_no_clean_end(room: Any, fakes: Any) -> None:
     room.fake.faults.append(fakes.Fault.NOT_JSON)
     room.fake.held = True
     agent = room.agent()
-    with ThreadPoolExecutor(1) as pool:
-        said = pool.submit(agent.say, "Hi", stream=True)
-        wires.eventually(lambda: room.fake.begun)
-        time.sleep(0.2)
+    with agent.calling(agent.body("Hi", stream=True)) as line:
+        heard = line.recv(65536)
+        while b": keep-alive" not in heard:
+            heard += line.recv(65536)
         room.fake.held = False
-        answer = said.result(wires.PATIENCE_S)
-    assert (answer.status, answer.is_stream, answer.error["code"], answer.ended) == (200, True, "engine_broken", False)
+        while not heard.endswith(b"0\r\n\r\n"):
+            heard += line.recv(65536)
+    assert heard.startswith(b"HTTP/1.1 200")
+    assert (heard.count(b'"code":"engine_broken"'), heard.count(b"[DONE]")) == (1, 0)
     assert agent.summary["failed_calls"] == {"engine_broken": 1}
 
 
@@ -136,8 +137,9 @@ def test_a_client_that_leaves_in_the_middle_of_its_request_is_noted_and_nothing_
     room: Any, wires: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = room.agent()
-    with agent.calling(agent.body("Hi"), missing_bytes=1):
-        time.sleep(0.1)
+    with agent.calling(agent.body("Hi"), {"expect": "100-continue"}, missing_bytes=1) as line:
+        # Which says that somebody reads.
+        assert line.recv(65536).startswith(b"HTTP/1.1 100 ")
     wires.eventually(lambda: agent.summary["failed_calls"] == {"client_gone": 1})
     room.script("A<|im_end|>")
     assert agent.say("Hi").text == "A"

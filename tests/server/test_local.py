@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from turnstile.client import Client
 from turnstile.errors import CallerError, EngineError
 from turnstile.server.local import serve
+from turnstile.store import Reader
 
 
 def test_a_server_runs_for_as_long_as_the_block_and_the_store_stays(
@@ -77,6 +79,32 @@ def test_quirks_of_ones_own_and_quirks_that_are_not_wanted_are_told_as_to_the_co
     assert (summary["kinds"], summary["quirks"]) == ({"auxiliary:probe": 1, "turn": 1}, {"probe": 1})
     with pytest.raises(CallerError, match="billing"), serve(**started, no_quirks=["billing"]):
         pass
+
+
+def test_how_long_rollouts_stay_open_and_are_kept_is_told_as_to_the_command(
+    wired: Callable[..., Any], wires: Any, tools_folder: Path, tmp_path: Path
+) -> None:
+    started = {"engine": f"http://127.0.0.1:{wired().fake.port}", "tokenizer": tools_folder, "store": tmp_path}
+    with serve(**started, idle_timeout_s=0.1) as client:
+        for name in ("old", "more"):
+            client.rollout(name)
+        wires.eventually(lambda: ends(client) == ["idle_timeout"] * 2)
+        client.mark_exported("old", to="x")
+    with serve(**started, keep_for_s=0.001) as client:
+        wires.eventually(lambda: deleted(tmp_path) == [("old", "age")])
+    with serve(**started) as client:
+        client.mark_exported("more", to="x")
+    with serve(**started, keep_gb=1e-9):
+        wires.eventually(lambda: deleted(tmp_path) == [("more", "size"), ("old", "age")])
+
+
+def ends(client: Client) -> list[str | None]:
+    return [json.loads(client.get(f"/rollouts/{name}"))["end_reason"] for name in ("old", "more")]
+
+
+def deleted(store: Path) -> list[tuple[str, str]]:
+    with Reader.open(store) as reader:
+        return sorted((each.rollout_id, each.reason) for each in reader.tombstones())
 
 
 @pytest.mark.parametrize("setting", ["retention", "literal_specials", "overflow", "suspect_logprobs"])

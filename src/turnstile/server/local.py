@@ -40,10 +40,14 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
     durability: Literal["process", "power"] = "process",
     quirks: str | Path | None = None,
     no_quirks: Sequence[str] = (),
+    idle_timeout_s: float = 0.0,
+    keep_for_s: float = 0.0,
+    keep_gb: float = 0.0,
     admin_key: str = "",
     max_body_mb: int = 32,
     max_images: int = 500,
     max_messages: int = 10_000,
+    max_parts: int = 20_000,
     max_tools: int = 1024,
     max_tools_kb: int = 4096,
     max_json_nesting: int = 200,
@@ -72,12 +76,14 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         durability: what a recorded answer survives: the end of the process, or a loss of power.
         quirks: file of own entries for the table of quirks; None = none.
         no_quirks: names of quirks that are not acted on.
+        idle_timeout_s: seconds without a call after which an open rollout is closed; 0: never.
+        keep_for_s: seconds that closed rollouts are kept which were exported; 0: for ever.
+        keep_gb: billions of bytes that the store may take before the oldest of these go; 0: any.
         admin_key: asks for keys as `turnstile serve --admin-key` does.
-
-    An engine's key comes from TURNSTILE_ENGINE_API_KEY or TURNSTILE_ENGINE_API_KEYS.
         max_body_mb: longest request body, in MiB.
         max_images: images that one conversation may show.
         max_messages: messages of one request.
+        max_parts: parts of content, and calls, of all messages of one request together.
         max_tools: tools of one request.
         max_tools_kb: KiB of all tools of one request together.
         max_json_nesting: levels of JSON in a tool or a template's arguments; at most 200.
@@ -87,6 +93,8 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         queue_s: seconds that a call waits before it is refused.
         disk_reserve_mb: MiB free on the store's disk, below which no rollout begins; 0: never.
         disk_floor_mb: the same for calls.
+
+    An engine's key comes from TURNSTILE_ENGINE_API_KEY or TURNSTILE_ENGINE_API_KEYS.
 
     Raises: what `turnstile serve` says on bad settings: CallerError, StoreError or EngineError.
     """
@@ -108,12 +116,16 @@ def serve(  # noqa: PLR0913 - what `turnstile serve` is told most often, all by 
         durability=durability,
         quirks=Path(quirks) if quirks else None,
         no_quirks=tuple(no_quirks),
+        idle_timeout_s=idle_timeout_s,
+        keep_for_s=keep_for_s,
+        keep_gb=keep_gb,
         admin_key=admin_key,
         engine_api_key=os.environ.get(ENGINE_API_KEY, ""),
         engine_api_keys=os.environ.get(ENGINE_API_KEYS, ""),
         max_body_bytes=max_body_mb * 1024 * 1024,
         max_images=max_images,
         max_messages=max_messages,
+        max_parts=max_parts,
         max_tools=max_tools,
         max_tools_bytes=max_tools_kb * 1024,
         max_json_nesting=max_json_nesting,
