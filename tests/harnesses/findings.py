@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from catalogue import Harness
-from engine import PlayedEngine, Trouble
 from played import TURNS
 
+from engine import PlayedEngine, Trouble
 from turnstile.trajectory.files import write
 from turnstile.trajectory.format import Rollout
 from turnstile.trajectory.shapes import CallInfo

@@ -21,11 +21,11 @@ from pathlib import Path
 
 from catalogue import Command, Harness, Place, named
 from ending import die_with_parent, dying_with_parent, end_on_signals, kill_descendants
-from engine import PlayedEngine, Trouble
 from findings import Findings
 from install import folder
 from played import PlayedModel
 
+from engine import PlayedEngine, Trouble
 from turnstile.config import Settings
 from turnstile.engines.smollm import say_nothing
 from turnstile.server.local import serving

@@ -26,8 +26,9 @@ from typing import Any
 
 from catalogue import HARNESSES, Harness, named
 from ending import end_on_signals, kill_descendants
-from engine import Trouble
 from install import is_installed, why_not
+
+from engine import Trouble
 
 HERE = Path(__file__).parent
 FETCH = HERE.parent / "families" / "fetch.py"
