@@ -83,6 +83,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Width times height of one image, in millions, as its header says."""
     max_messages: int = 10_000
     """Of one request; items of `input` and of `contents` count."""
+    max_parts: int = 20_000
+    """Of one request's messages together: parts and blocks of their content, their calls, entries of `logit_bias`."""
     max_tools: int = 1024
     """Of one request."""
     max_tools_bytes: int = 4 * 1024 * 1024

@@ -11,7 +11,7 @@ from turnstile.conversation import Call, Message, Role, ToolSpec
 from turnstile.errors import CallerError
 from turnstile.protocols.sizes import CallLimits, check_length, check_sizes
 
-FEW = CallLimits(messages=3, tools=2, tool_bytes=100)
+FEW = CallLimits(messages=3, parts=12, tools=2, tool_bytes=100)
 PADDING = "x" * (1 << 20)
 DIALECT_LISTS = pytest.mark.parametrize("name", ["messages", "input", "contents"])
 
@@ -98,3 +98,48 @@ def test_a_body_that_is_no_list_of_messages_is_left_to_whoever_reads_it(body: by
 
 def test_a_body_that_holds_a_list_longer_than_the_limit_is_not_taken_for_messages_in_it() -> None:
     assert refusal_of(long_body(messages=[{"content": [{}] * 9}])) is None
+
+
+TOO_MANY_PARTS = (
+    "The messages of the request have more than 12 parts together. Send fewer, or raise --max-parts.",
+    "too_many_parts", 400, "",
+)  # fmt: skip
+BLOCK = {"type": "text", "text": "a"}
+PARTS_OF_A_BODY = {
+    "content": lambda blocks: {"messages": [{"role": "user", "content": blocks}]},
+    "calls": lambda blocks: {"messages": [{"role": "user", "content": "a"}, {"tool_calls": blocks}]},
+    "input": lambda blocks: {"input": [{"type": "function_call_output", "output": blocks}]},
+    "a tool's result": lambda blocks: {"messages": [{"content": [{"type": "tool_result", "content": blocks}]}]},
+    "contents": lambda blocks: {"contents": [{"parts": blocks}]},
+    "system": lambda blocks: {"system": blocks},
+    "systemInstruction": lambda blocks: {"systemInstruction": {"parts": blocks}},
+}
+
+
+@pytest.mark.parametrize("place", PARTS_OF_A_BODY)
+@pytest.mark.parametrize("indent", [None, 2], ids=["dense", "spaced"])
+def test_too_many_parts_are_refused_before_they_are_read_wherever_a_dialect_has_them(
+    place: str, indent: int | None
+) -> None:
+    of = PARTS_OF_A_BODY[place]
+    most = 11 if place == "a tool's result" else 12
+    assert refusal_of(json.dumps(of([BLOCK] * most), indent=indent).encode()) is None
+    assert refusal_of(json.dumps(of([BLOCK] * (most + 1)), indent=indent).encode()) == TOO_MANY_PARTS
+
+
+def test_parts_of_all_messages_count_together() -> None:
+    messages = [{"content": [BLOCK] * 5}] * 2
+    assert refusal_of(json.dumps({"messages": [*messages, {"content": [BLOCK] * 2}]}).encode()) is None
+    assert refusal_of(json.dumps({"messages": [*messages, {"content": [BLOCK] * 3}]}).encode()) == TOO_MANY_PARTS
+
+
+def test_entries_of_a_bias_count_as_parts() -> None:
+    assert refusal_of(json.dumps({"messages": [], "logit_bias": {str(id): 1 for id in range(12)}}).encode()) is None
+    biased = json.dumps({"messages": [], "logit_bias": {str(id): 1 for id in range(13)}}).encode()
+    assert refusal_of(biased) == TOO_MANY_PARTS
+
+
+def test_what_a_call_is_given_is_no_part() -> None:
+    given = {"files": [BLOCK] * 40}
+    assert refusal_of(json.dumps({"messages": [{"content": [{"type": "tool_use", "input": given}]}]}).encode()) is None
+    assert refusal_of(json.dumps({"messages": [{"content": json.dumps([BLOCK] * 40)}]}).encode()) is None

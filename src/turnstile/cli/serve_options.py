@@ -110,6 +110,9 @@ MaxImageMegapixelsOption: TypeAlias = Annotated[
     float, typer.Option(help="Pixels of one image, in millions, as its header says.", min=0.0)
 ]
 MaxMessagesOption: TypeAlias = Annotated[int, typer.Option(help="Messages of one request.", min=1)]
+MaxPartsOption: TypeAlias = Annotated[
+    int, typer.Option(help="Parts of content, and calls, of all messages of one request together.", min=1)
+]
 MaxToolsOption: TypeAlias = Annotated[int, typer.Option(help="Tools of one request.", min=0)]
 MaxToolsKbOption: TypeAlias = Annotated[int, typer.Option(help="KiB of all tools of one request together.", min=0)]
 MaxJsonNestingOption: TypeAlias = Annotated[

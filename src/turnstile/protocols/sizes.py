@@ -15,6 +15,9 @@ _FIELDS: msgspec.json.Decoder[Fields] = msgspec.json.Decoder(Fields)
 _ITEMS: msgspec.json.Decoder[list[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw])
 _MESSAGE_FIELDS = ("messages", "input", "contents")
 """Where the dialects have their messages."""
+_SYSTEM_FIELDS = ("system", "systemInstruction", "system_instruction")
+_PARTS_NEST = 3
+"""Lists in lists that hold parts: messages, the blocks of one, the blocks of a tool's result."""
 
 
 class CallLimits(msgspec.Struct, frozen=True):
@@ -22,6 +25,9 @@ class CallLimits(msgspec.Struct, frozen=True):
 
     messages: int = 10_000
     """Also items of `input` and of `contents`."""
+    parts: int = 20_000
+    """Of all messages together: parts and blocks of their content, calls, and what else they list; also entries of
+    `logit_bias`."""
     tools: int = 1024
     tool_bytes: int = 4 << 20
     """Of all its tools' declarations together, as JSON in UTF-8."""
@@ -30,23 +36,62 @@ class CallLimits(msgspec.Struct, frozen=True):
 
 
 def check_length(body: bytes, limits: CallLimits) -> None:
-    """Refuse a long body with far too many messages or tools before anything is made of them.
+    """Refuse a body with too many parts, and a long one with too many messages or tools, before they are made.
 
     What is no JSON, or no list where one belongs, is left to whoever reads it.
 
-    Raises: CallerError `too_many_messages` or `too_many_tools`.
+    Raises: CallerError `too_many_messages`, `too_many_parts` or `too_many_tools`.
     """
-    # Each message and each tool is an object, so that a body with few braces has few of them.
-    if len(body) < _LONG_BODY or body.count(b"{") <= min(limits.messages, limits.tools):
+    # Each of them is an object, so that a body with few braces has few of them; an entry of a bias has a colon.
+    objects, is_long = body.count(b"{"), len(body) >= _LONG_BODY
+    has_many_parts = objects > limits.parts or body.count(b":") > limits.parts
+    if not has_many_parts and not (is_long and objects > min(limits.messages, limits.tools)):
         return
     try:
         fields = _FIELDS.decode(body)
-        messages = max((_length(fields[name]) for name in _MESSAGE_FIELDS if name in fields), default=0)
-        tools = _length(fields["tools"]) if "tools" in fields else 0
+        if is_long:
+            messages = max((_length(fields[name]) for name in _MESSAGE_FIELDS if name in fields), default=0)
+            _check_messages(messages, limits)
+            _check_tools(_length(fields["tools"]) if "tools" in fields else 0, limits)
+        if has_many_parts:
+            _check_parts(fields, limits)
     except (msgspec.DecodeError, RecursionError):
         return
-    _check_messages(messages, limits)
-    _check_tools(tools, limits)
+
+
+def _check_parts(fields: Fields, limits: CallLimits) -> None:
+    count = bytes(fields["logit_bias"]).count(b":") if "logit_bias" in fields else 0
+    for name in _MESSAGE_FIELDS:
+        if name in fields:
+            count += _count_in(fields[name], _PARTS_NEST, limits.parts)
+    for name in _SYSTEM_FIELDS:
+        if name in fields:
+            # A list of blocks, or an object with one.
+            count += _count_in(msgspec.Raw(b"[" + bytes(fields[name]) + b"]"), _PARTS_NEST, limits.parts)
+            count += _length(fields[name])
+    if count > limits.parts:
+        raise CallerError(
+            f"The messages of the request have more than {limits.parts} parts together",
+            "Send fewer, or raise --max-parts",
+            code="too_many_parts",
+        )
+
+
+def _count_in(items: msgspec.Raw, nest: int, most: int) -> int:
+    """How many things stand in lists that objects of a list have, and so on; not far more than `most` are counted."""
+    if bytes(memoryview(items)[:1]) != b"[" or nest == 1:
+        return 0
+    count = 0
+    for item in _ITEMS.decode(items):
+        if bytes(memoryview(item)[:1]) != b"{":
+            continue
+        for value in _FIELDS.decode(item).values():
+            if count <= most and bytes(memoryview(value)[:1]) == b"[":
+                count += _length(value)
+                count += _count_in(value, nest - 1, most - count) if count <= most else 0
+        if count > most:
+            break
+    return count
 
 
 def _length(value: msgspec.Raw) -> int:

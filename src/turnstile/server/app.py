@@ -128,7 +128,9 @@ def _limits(settings: Settings, disk: Disk) -> Limits:
         finish_patience_s=settings.finish_patience_s,
         remote=_remote(settings),
         told=sealed if settings.admin_key else in_full,
-        call=CallLimits(settings.max_messages, settings.max_tools, settings.max_tools_bytes, nesting),
+        call=CallLimits(
+            settings.max_messages, settings.max_parts, settings.max_tools, settings.max_tools_bytes, nesting
+        ),
         check_call=disk.check_call,
     )
 
