@@ -37,6 +37,7 @@ from turnstile.protocols.models import check_model
 from turnstile.protocols.quirks import apply
 from turnstile.protocols.sizes import CallLimits, check_length, check_sizes
 from turnstile.reasons import DiscardReason
+from turnstile.server.apart import apart
 from turnstile.server.remote_images import RemoteImages
 from turnstile.server.retry_after import retry_after
 from turnstile.server.sealing import in_full
@@ -120,18 +121,29 @@ class Desk:
         body = await read_body(request, self._limits.max_body_bytes)
         visit.was_read()
         self._limits.check_call()
-        check_length(body, self._limits.call)
-        decoded = visit.dialect.decode(WireRequest(body, dict(request.headers), path, dict(request.query_params)))
-        check_model((self.world.served.model,), decoded.call.model)
-        check_sizes(decoded.call, self._limits.call)
-        check_keepable(decoded.call, self._limits.call.nesting)
-        if rollout.closing:
-            raise await self.rollouts.reject(rollout, "rollout_closed")
+        wire = WireRequest(body, dict(request.headers), path, dict(request.query_params))
+        decoded = await apart(body, lambda: self._decoded(visit.dialect, wire))
+        await self._refuse_closed(rollout)
         call = apply(self.world.quirks, decoded.call, request.headers)
         call = await self._limits.remote.fetched(told_in_full(rollout.forest, call), rollout.forest, self.world.gallery)
-        decoded = msgspec.structs.replace(decoded, call=call)
-        digest = body_digest(decoded.call)
-        return decoded, digest, rollout.repeats.find(decoded.call, digest)
+        digest = await apart(body, lambda: body_digest(call))
+        # It may have been closed while that was awaited.
+        await self._refuse_closed(rollout)
+        return msgspec.structs.replace(decoded, call=call), digest, rollout.repeats.find(call, digest)
+
+    def _decoded(self, dialect: Dialect, wire: WireRequest) -> Decoded:
+        """What a request says, if it is no more than it may; safe in a thread."""
+        limits = self._limits.call
+        check_length(wire.body, limits)
+        decoded = dialect.decode(wire)
+        check_model((self.world.served.model,), decoded.call.model)
+        check_sizes(decoded.call, limits)
+        check_keepable(decoded.call, limits.nesting)
+        return decoded
+
+    async def _refuse_closed(self, rollout: OpenRollout) -> None:
+        if rollout.closing:
+            raise await self.rollouts.reject(rollout, "rollout_closed")
 
     def _launch(self, rollout: OpenRollout, call: Call, digest: str) -> Flight:
         flight = rollout.take_off(call, digest)

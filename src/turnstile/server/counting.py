@@ -17,6 +17,7 @@ from turnstile.protocols.base import TokenCounter, WireRequest
 from turnstile.protocols.models import check_model
 from turnstile.protocols.quirks import apply
 from turnstile.server.agents import Limits, read_body, request_headers
+from turnstile.server.apart import apart
 from turnstile.server.dialects import address_of
 from turnstile.server.keys import named_rollout
 
@@ -41,9 +42,8 @@ class Counting:
         async def count(request: Request) -> Response:
             rollout = await self._find(request)
             body = await read_body(request, self._limits.max_body_bytes)
-            question = counter.decode(
-                WireRequest(body, dict(request.headers), address_of(path, request), dict(request.query_params))
-            )
+            wire = WireRequest(body, dict(request.headers), address_of(path, request), dict(request.query_params))
+            question = await apart(body, lambda: counter.decode(wire))
             check_model((self._world.served.model,), question.call.model)
             forest, opened = self._held(rollout)
             call = apply(self._world.quirks, question.call, request.headers)
