@@ -57,14 +57,16 @@ def _not_in(page: Path, names: Iterator[str] | list[str]) -> list[str]:
 def test_every_command_has_a_section_with_all_its_options(name: str) -> None:
     sections = (REFERENCE / "cli.md").read_text(encoding="utf-8").split("\n## ")
     section = next(each for each in sections if each.startswith(f"`turnstile {name}"))
-    options = [option for parameter in COMMANDS[name].params for option in parameter.opts if option.startswith("-")]
+    options = sorted(option for option in _options(name) if option.startswith("-"))
     missing = [option for option in options if not re.search(rf"`{option}[` ]", section)]
     assert missing == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_a_page_shows_only_commands_and_options_that_exist(page: Path) -> None:
-    shown = re.findall(r"^(?:\$ )?turnstile ([a-z]+)(.*(?:\\\n.*)*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    text = page.read_text(encoding="utf-8")
+    shown = re.findall(r"^(?:\$ )?turnstile ([a-z]+)(.*(?:\\\n.*)*)$", text, re.MULTILINE)
+    shown += re.findall(r"`turnstile ([a-z]+)\b([^`\n]*)`", text)
     unknown = [
         f"{name} {option}"
         for name, rest in shown
@@ -75,7 +77,10 @@ def test_a_page_shows_only_commands_and_options_that_exist(page: Path) -> None:
 
 
 def _options(name: str) -> set[str]:
-    return {option for parameter in COMMANDS[name].params for option in parameter.opts}
+    """Of the command, and of those below it if it is a group."""
+    command = COMMANDS[name]
+    below = cast("dict[str, click.Command]", getattr(command, "commands", {})).values()
+    return {option for each in (command, *below) for parameter in each.params for option in parameter.opts}
 
 
 def test_every_setting_is_named() -> None:

@@ -36,10 +36,11 @@ def kept(rollout_id: str, why: Kept) -> CallerError:
     """The error for a rollout that is not deleted."""
     match why.why:
         case Standing.OPEN:
-            problem, remedy, code = "is open", "Finish it first", "rollout_open"
+            problem, remedy = "is open", "Finish it first"
+            code = "rollout_open"
         case Standing.UNEXPORTED:
-            problem, code = "has not left the store", "rollout_unexported"
-            remedy = "Export it first, or send `unexported=delete`"
+            problem, remedy = "was never exported", "Export it first, or send `unexported=delete`"
+            code = "rollout_unexported"
         case _:
             assert_never(why.why)
     return CallerError(f"Attempt {why.attempt} of rollout `{rollout_id}` {problem}", remedy, code=code, status=409)
