@@ -144,3 +144,15 @@ def test_nothing_is_written_over(store: Path, tmp_path: Path) -> None:
     (tmp_path / "saved" / "mine").touch()
     with pytest.raises(CallerError, match="is not empty"):
         Salvager(store, tmp_path / "saved", lambda: NOW, [].append).run()
+
+
+def test_pages_that_are_gone_are_told_also_where_no_attempt_is_left(store: Path) -> None:
+    with sqlite3.connect(store / "journal.sqlite3") as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.close()
+    file = store / "journal.sqlite3"
+    file.write_bytes(file.read_bytes()[:100])
+    done, told, _ = salvaged(store)
+    assert not done.is_complete
+    assert [str(each) for each in told] == [f"lost journal {pages - 1} pages at the end of the file are gone"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 
 import pytest
@@ -154,3 +155,44 @@ async def test_every_attempt_is_listed_once_however_many_pages_they_are(tmp_path
     with Reader.open(tmp_path) as reader:
         assert [each.rollout_id for each in reader.every_rollout()] == [f"r{number}" for number in range(2001)]
         assert [each.rollout_id for each in reader.every_rollout("g1")] == [f"r{n}" for n in range(1, 2001, 2)]
+
+
+@pytest.fixture
+def misled(tmp_path, make):
+    """A store in which the index of the records leads to each other one, behind which it should have gone on."""
+
+    async def mislead() -> Reader:
+        journal = Journal.open(tmp_path)
+        await journal.append_all([make.opened("r"), make.started("r", "c1"), make.committed("r", "c1")])
+        journal.close()
+        with contextlib.closing(sqlite3.connect(tmp_path / "journal.sqlite3", isolation_level=None)) as connection:
+            connection.execute(
+                "CREATE TABLE other (rollout_id TEXT, attempt INTEGER, seq INTEGER, row INTEGER PRIMARY KEY)"
+            )
+            connection.execute("CREATE INDEX other_index ON other (rollout_id, attempt, seq)")
+            connection.execute("INSERT INTO other SELECT rollout_id, attempt, seq + 100, seq FROM records")
+            connection.execute("PRAGMA writable_schema = ON")
+            connection.execute(
+                "UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = 'other_index') "
+                "WHERE name = 'records_of_attempt'"
+            )
+        return Reader.open(tmp_path)
+
+    return mislead
+
+
+async def test_an_index_that_leads_back_is_damage_and_no_loop_without_end(misled):
+    with await misled() as reader, pytest.raises(StoreError) as damaged:
+        for number, _ in enumerate(reader.records("r")):
+            assert number < 10
+    assert damaged.value.code == "record_damaged"
+    assert damaged.value.problem.endswith("it comes behind record 3")
+
+
+async def test_a_row_of_the_listing_that_cannot_be_is_damage(tmp_path, journal, make):
+    await journal.append(make.opened("r"))
+    journal.change(lambda connection: connection.execute("UPDATE rollouts SET status = 'bent'"))
+    with Reader.open(tmp_path) as reader, pytest.raises(StoreError) as damaged:
+        reader.rollouts()
+    assert damaged.value.code == "row_damaged"
+    assert "row (1, 'r', 1): Invalid enum value 'bent'" in damaged.value.problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -209,3 +210,20 @@ def test_a_kill_while_a_store_is_brought_up_to_date_leaves_the_earlier_version(t
 def test_a_new_store_can_give_free_pages_back(tmp_path):
     Journal.open(tmp_path).close()
     assert rows(tmp_path, "PRAGMA auto_vacuum") == [(2,)]
+
+
+async def test_a_file_that_ends_within_a_page_that_had_something_is_not_written_to(tmp_path, make):
+    journal = Journal.open(tmp_path)
+    await journal.append_all([make.opened(f"r{number}") for number in range(200)])
+    journal.close()
+    file = tmp_path / "journal.sqlite3"
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-2000])
+    with pytest.raises(StoreError) as refused:
+        Journal.open(tmp_path)
+    assert refused.value.code == "journal_damaged"
+    assert "store salvage" in refused.value.remedy
+    file.write_bytes(whole)
+    Journal.open(tmp_path).close()

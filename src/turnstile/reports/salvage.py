@@ -131,6 +131,9 @@ class Salvager:
         if found.torn_commits:
             behind = f"{found.torn_commits} commits stand behind damage in the write-ahead log"
             self._tell(Salvaged(Outcome.LOST, "journal", f"{behind}; what they held is not known"))
+        if found.pages_gone:
+            self._done.lost += not found.attempts()
+            self._tell(Salvaged(Outcome.LOST, "journal", f"{found.pages_gone} pages at the end of the file are gone"))
         for key in found.attempts():
             with committed(connection):
                 self._attempt(connection, key, found)

@@ -63,9 +63,8 @@ class StoreCheck:
         """What is wrong, in the order journal, rollouts, blobs; holds one rollout at a time."""
         # Listed first: a blob is written before the record that names it, so one that comes later is no orphan.
         kept = [file.name for file in blob_files(self._directory)]
+        yield from self._structure()
         try:
-            for problem in self._reader.damage():
-                yield Finding(Weight.ERROR, "journal_damaged", "journal", problem)
             self.named.update(value for key, value in self._reader.metas().items() if key.startswith(MODEL_FILES))
             yield from _history(self._reader.metas())
             for summary in self._reader.every_rollout():
@@ -75,6 +74,14 @@ class StoreCheck:
             self.is_complete = False
             yield Finding(Weight.ERROR, "journal_damaged", "journal", str(problem))
         yield from self._files(kept)
+
+    def _structure(self) -> Iterator[Finding]:
+        try:
+            for problem in self._reader.damage():
+                yield Finding(Weight.ERROR, "journal_damaged", "journal", problem)
+        except StoreError as problem:
+            # Where SQLite gives up, single rollouts may still be read.
+            yield Finding(Weight.ERROR, "journal_damaged", "journal", str(problem))
 
     def _attempt(self, summary: RolloutSummary) -> Iterator[Finding]:
         place = f"{summary.rollout_id}#{summary.attempt}"

@@ -37,6 +37,11 @@ class Pages:
         reserved = self._content[20] if len(self._content) > _FILE_HEADER else 0
         self._usable = self.size - (reserved if reserved < 64 else 0)
 
+    @property
+    def gone(self) -> int:
+        """How many pages are missing at the file's end, by what its header, or the log's newest one, says it has."""
+        return max(0, int.from_bytes(self.page(1)[28:32], "big") - len(self))
+
     def __len__(self) -> int:
         return max(-(-len(self._content) // self.size), max(self._newer, default=0))
 

@@ -118,7 +118,11 @@ class Reader:
         last = 0
         while page := self._select(_RECORDS, (rollout_id, attempt, last, _PAGE)):
             for row in page:
-                record, last = self._decode(rollout_id, row)
+                record, number = self._decode(rollout_id, row)
+                if number <= last:
+                    # A damaged index gives the same rows for ever.
+                    raise self._damaged(rollout_id, number, f"it comes behind record {last}")
+                last = number
                 yield record
         self._refuse_deleted(rollout_id, attempt)
 
@@ -160,7 +164,11 @@ class Reader:
         named += [("status = ?", status.value)] if status is not None else []
         clauses = " AND ".join([*(clause for clause, _ in named), *([_IS_EXPORTED[exported]] if exported else [])])
         values = (*(value for _, value in named), limit)
-        return self._summaries(f"{_SUMMARY} WHERE {clauses} ORDER BY number LIMIT ?", values)
+        page = self._summaries(f"{_SUMMARY} WHERE {clauses} ORDER BY number LIMIT ?", values)
+        if page and page[-1].number <= after:
+            # A damaged table gives the same page for ever.
+            raise self._row_damaged(f"what comes behind row {after} is row {page[-1].number}")
+        return page
 
     def every_rollout(self, group_id: str | None = None) -> Iterator[RolloutSummary]:
         """All attempts in the order in which they were opened, of one group if it is named, a page in memory at a time.
@@ -219,10 +227,20 @@ class Reader:
         return {str(key): str(value) for key, value in self._select("SELECT key, value FROM meta ORDER BY key", ())}
 
     def _summaries(self, query: str, values: Sequence[_Value]) -> list[RolloutSummary]:
-        names = RolloutSummary.__struct_fields__
-        return [
-            msgspec.convert(dict(zip(names, row, strict=True)), RolloutSummary) for row in self._select(query, values)
-        ]
+        return [self._summary(row) for row in self._select(query, values)]
+
+    def _summary(self, row: _Row) -> RolloutSummary:
+        try:
+            return msgspec.convert(dict(zip(RolloutSummary.__struct_fields__, row, strict=True)), RolloutSummary)
+        except msgspec.ValidationError as damaged:
+            raise self._row_damaged(f"row {row[:3]}: {damaged}") from damaged
+
+    def _row_damaged(self, why: str) -> StoreError:
+        return StoreError(
+            f"The listing in `{self._file}` is damaged: {why}",
+            "Save what is left of it in a new store: `turnstile store salvage STORE NEW`",
+            code="row_damaged",
+        )
 
     def _select(self, query: str, values: Sequence[_Value]) -> list[_Row]:
         try:

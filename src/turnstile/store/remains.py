@@ -37,6 +37,8 @@ class Remains(msgspec.Struct):
     exports: set[tuple[Value, ...]]
     torn_commits: int
     """Commits in the write-ahead log that stand behind damage."""
+    pages_gone: int = 0
+    """Pages that the file had, as its header says, and that are not there."""
 
     def attempts(self) -> list[AttemptKey]:
         """Every attempt that was there and not deleted, in the order of their first records."""
@@ -56,7 +58,7 @@ def remains(directory: Path) -> Remains:
         pages = Pages(file)
     except OSError as error:
         raise StoreError(f"Cannot read `{file}`: {error.strerror}", "Name the directory of a store") from error
-    found = Remains(defaultdict(dict), defaultdict(set), {}, {}, {}, set(), pages.torn_commits)
+    found = Remains(defaultdict(dict), defaultdict(set), {}, {}, {}, set(), pages.torn_commits, pages.gone)
     for number, columns in pages.rows():
         _sort(found, number, columns)
     return found

@@ -146,6 +146,7 @@ def open_writable(file: Path, patience_s: float, durability: Durability = Durabi
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
         connection.execute("PRAGMA journal_size_limit = 67108864")
+        _refuse_cut(connection, file)
         _migrate(connection)
     except sqlite3.Error as error:
         connection.close()
@@ -227,6 +228,22 @@ def _refuse_foreign(connection: sqlite3.Connection, file: Path) -> None:
             f"The journal `{file}` has version {version}, newer than the {VERSION} that this Turnstile knows",
             "Upgrade Turnstile, or give it another directory",
             code="store_too_new",
+        )
+
+
+def _refuse_cut(connection: sqlite3.Connection, file: Path) -> None:
+    """See that a file that ends in the middle of a page has lost nothing by it.
+
+    SQLite fills that page with zeros and goes on; what is written behind it then damages what is whole.
+    """
+    if file.stat().st_size % int(connection.execute("PRAGMA page_size").fetchone()[0]) == 0:
+        return
+    # The log may have the whole page: then a checkpoint was cut short, and nothing is lost.
+    if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+        raise StoreError(
+            f"The journal `{file}` was cut in the middle of a page: {found}",
+            "Save what is left of it in a new store: `turnstile store salvage STORE NEW`",
+            code="journal_damaged",
         )
 
 
