@@ -143,3 +143,13 @@ def test_what_a_call_is_given_is_no_part() -> None:
     given = {"files": [BLOCK] * 40}
     assert refusal_of(json.dumps({"messages": [{"content": [{"type": "tool_use", "input": given}]}]}).encode()) is None
     assert refusal_of(json.dumps({"messages": [{"content": json.dumps([BLOCK] * 40)}]}).encode()) is None
+
+
+def test_members_that_no_dialect_knows_are_counted_and_long_texts_are_not() -> None:
+    members = {f"m{at}": 1 for at in range(12)}
+    assert refusal_of(json.dumps({"instructions": "a: " * 99, "input": ":" * 99, **members}).encode()) == (
+        "The request has more than 12 members beside its messages and tools. Send fewer, or raise --max-parts.",
+        "too_many_parts", 400, "",
+    )  # fmt: skip
+    del members["m0"], members["m1"]
+    assert refusal_of(json.dumps({"instructions": "a: " * 99, "input": ":" * 99, **members}).encode()) is None
