@@ -23,8 +23,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
+import httpx
 from malforming import Attempt, Malformer
 from nursery import Nursery
 from scripted import scripted
@@ -79,6 +80,7 @@ class Besetting:
                 await self._lanes(_until(deadline, drawn), plan.at_once)
                 await self._look()
             await self.siege.goes_on(4)
+        await self._finish_all()
         await self._settled()
 
     async def _lanes(self, attempts: Iterator[Attempt], at_once: int) -> None:
@@ -95,6 +97,19 @@ class Besetting:
         await asyncio.sleep(1.0)
         self.memory.append(self.siege.server.resident_bytes())
         self.files.append(self.siege.server.open_files())
+
+    async def _finish_all(self) -> None:
+        """End every rollout that attempts began: what open rollouts take in memory is no leak."""
+        async with httpx.AsyncClient(base_url=self.siege.server.url, timeout=_ANSWER_S, trust_env=False) as http:
+            after: int | None = 0
+            while after is not None:
+                page = (await http.get("/rollouts", params={"status": "running", "limit": 1000, "after": after})).json()
+                for each in page["rollouts"]:
+                    path = f"/rollouts/{quote(each['rollout_id'], safe='')}/finish"
+                    told = await http.post(path, json={"status": "failed"})
+                    if told.status_code != 200:
+                        self.breaches.append(f"{path}: {told.status_code} {told.text[:300]}")
+                after = page["next"]
 
     async def _settled(self) -> None:
         deadline = time.monotonic() + _ANSWER_S

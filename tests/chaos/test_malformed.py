@@ -1,4 +1,4 @@
-"""The bounded form of `malformed.py`: as many malformed requests as half a minute has room for."""
+"""The bounded form of `malformed.py`: as many malformed requests as 20 seconds have room for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from malformed import Plan, run
 from malforming import Malformer
 
-SECONDS, AT_MOST, AT_LEAST = 30, 1500, 100
+SECONDS, AT_MOST, AT_LEAST = 20, 1500, 50
 
 
 @pytest.mark.timeout(300)
