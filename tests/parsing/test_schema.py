@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from turnstile.conversation import ToolSpec
 from turnstile.parsing.gbnf import Rules
-from turnstile.parsing.schema import JsonGrammar, JsonKind, Schema, parameters
+from turnstile.parsing.jsongrammar import JsonGrammar
+from turnstile.parsing.schema import JsonKind, Schema, parameters
 
 
 def accepts(machine, schema, *values):

@@ -9,7 +9,8 @@ from turnstile.generation import Opening
 from turnstile.parsing.formats import by_name
 from turnstile.parsing.gbnf import Rules
 from turnstile.parsing.grammar import constraint_for
-from turnstile.parsing.schema import JsonGrammar, Schema
+from turnstile.parsing.jsongrammar import JsonGrammar
+from turnstile.parsing.schema import Schema
 from turnstile.parsing.unenforced import left_out, left_out_of_any, left_out_of_text
 
 

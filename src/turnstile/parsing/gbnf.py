@@ -6,7 +6,14 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import final
 
+from turnstile.errors import CallerError
+
 _UNNAMEABLE = re.compile(r"[^a-zA-Z0-9]+")
+MAX_CHARACTERS = 1 << 20
+"""Of one grammar. An engine keeps several times as much of each."""
+MAX_STEPS = 20_000
+"""Of writing one: places of schemas, and what is listed in them. A small schema may ask for any number."""
+_CHARACTERS_PER_STEP = 16
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "]": "\\]", "^": "\\^", "-": "\\-"}
 
 
@@ -47,20 +54,40 @@ class Rules:
         self._bodies: dict[str, str] = {}
         self._shared: dict[str, str] = {}
         self._left_out: set[str] = set()
+        self._next: dict[str, int] = {}
+        self._characters = 0
+        self._steps = 0
 
     def reserve(self, hint: str) -> str:
         """A fresh rule name, to be given a body with `define`: for rules that refer to themselves."""
         stem = _UNNAMEABLE.sub("-", hint).strip("-").lower() or "rule"
-        name, count = stem, 2
+        name, count = stem, self._next.get(stem, 2)
         while name in self._bodies or name == "root":
             name, count = f"{stem}-{count}", count + 1
+        self._next[stem] = count
         self._bodies[name] = '""'
         return name
 
     def define(self, name: str, body: str) -> str:
-        """Give a reserved name its body; returns the name."""
+        """Give a reserved name its body; returns the name.
+
+        Raises: CallerError `grammar_too_large` if the grammar becomes longer than `MAX_CHARACTERS`.
+        """
+        self._characters += len(body)
+        if self._characters > MAX_CHARACTERS:
+            raise _too_large()
         self._bodies[name] = body
         return name
+
+    def read(self, text: str) -> None:
+        """Count a document that rules are made from. Raises: CallerError `grammar_too_large` as `spend` does."""
+        self.spend(len(text) // _CHARACTERS_PER_STEP)
+
+    def spend(self, steps: int) -> None:
+        """Count work that these rules take. Raises: CallerError `grammar_too_large` beyond `MAX_STEPS`."""
+        self._steps += steps
+        if self._steps > MAX_STEPS:
+            raise _too_large()
 
     def add(self, hint: str, body: str) -> str:
         """A new rule; returns its name."""
@@ -99,6 +126,14 @@ class Rules:
         """The grammar's text, `root` being the expression for a whole answer."""
         lines = [f"root ::= {root}", *(f"{name} ::= {body}" for name, body in self._bodies.items())]
         return "\n".join(lines) + "\n"
+
+
+def _too_large() -> CallerError:
+    return CallerError(
+        "A grammar for what the request asks for would be too large",
+        "Send fewer tools or smaller schemas, or ask for neither JSON nor a call",
+        code="grammar_too_large",
+    )
 
 
 def _moves(end: str, seen: int, states: Sequence[str]) -> str:

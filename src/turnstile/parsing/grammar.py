@@ -9,7 +9,8 @@ from turnstile.errors import CallerError
 from turnstile.generation import Constraint, Free, GrammarConstraint, Opening, SchemaConstraint
 from turnstile.parsing.formats import AnswerFormat, ReasoningMarkers, tool_call_format
 from turnstile.parsing.gbnf import Rules, either, literal
-from turnstile.parsing.schema import JsonGrammar, Schema
+from turnstile.parsing.jsongrammar import JsonGrammar
+from turnstile.parsing.schema import Schema
 
 _GAP = r"[ \n]{0,3}"
 
@@ -24,7 +25,7 @@ def constraint_for(format: AnswerFormat, call: Call, opening: Opening) -> Constr
     Calls that the engine's own parser reads are the engine's to enforce.
 
     Raises: CallerError for what cannot be enforced: required tools with JSON output, without tools or with a format
-    that has no grammar, and any constraint on the continuation of a message.
+    that has no grammar, and any constraint on the continuation of a message; `grammar_too_large`.
     """
     match call.tool_choice, call.output:
         case ((ToolMode.AUTO | ToolMode.NONE), AnyText()):
@@ -89,6 +90,8 @@ def _choosable(call: Call) -> tuple[ToolSpec, ...]:
 def _calls(format: AnswerFormat, call: Call, tools: tuple[ToolSpec, ...], rules: Rules) -> str:
     """An expression for one call, or for several where the request, its choice and the format allow that."""
     syntax = tool_call_format(format.tool_calls)
+    for tool in tools:
+        rules.read(tool.declaration)
     one = rules.add("call", either([syntax.call_rule(rules, tool) for tool in tools]))
     between = syntax.syntax.between_calls
     match call.tool_choice, call.arity:
@@ -103,6 +106,7 @@ def _json(schema: str, format: AnswerFormat, call: Call, opening: Opening) -> Co
     if not may_call and not format.reasoning:
         return SchemaConstraint(schema)
     rules = Rules()
+    rules.read(schema)
     try:
         json = JsonGrammar(rules, Schema.of(schema)).root("answer")
     except ValueError as error:

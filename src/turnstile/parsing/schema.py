@@ -1,25 +1,24 @@
-"""JSON schemas: what kind of value each asks for, and grammars that let only such values through.
+"""JSON schemas: what kind of value each place of one asks for.
 
-Of JSON Schema, what tools use: type (also a list), properties, required, additionalProperties, items, minItems,
-maxItems, enum, const, anyOf, oneOf (read as anyOf), allOf, minLength, maxLength, $ref into the same document. Whatever
-else a schema says is not enforced, and told by `Rules.left_out`; one that says nothing known allows any value.
+A schema comes from an agent, and a few bytes of one may describe a value without end: whatever follows references
+or `allOf` here is bounded, and says by `Schema.cost` how much it looks at.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
-from typing import final
+import itertools
+from collections.abc import Callable
 
 import msgspec
 
 from turnstile.conversation import JsonText, ToolSpec
-from turnstile.parsing.gbnf import Rules, either, literal
 from turnstile.parsing.jsontext import JsonValue, parse, write
-from turnstile.parsing.unenforced import MAX_REPEATS, left_out, left_out_of_any
 
-_MAX_DEPTH = 32
+MAX_DEPTH = 32
 """Nesting that grammars follow; deeper values may be any."""
+_MAX_COST = 20_000
+"""Of finding out the kinds of one place; of one that takes longer they are not known."""
 
 
 class JsonKind(enum.StrEnum):
@@ -77,7 +76,7 @@ class Schema(msgspec.Struct, frozen=True):
     def followed(self) -> Schema:
         """The place that `$ref` names, or this one; a schema of any value if the reference leads nowhere."""
         place = self
-        for _ in range(_MAX_DEPTH):
+        for _ in range(MAX_DEPTH):
             pointer = place.reference()
             if not pointer:
                 return place
@@ -94,12 +93,18 @@ class Schema(msgspec.Struct, frozen=True):
         parts = place.children("allOf")
         if not parts or not isinstance(place.node, dict):
             return place
-        out: dict[str, JsonValue] = {key: value for key, value in place.node.items() if key != "allOf"}
+        found: dict[str, list[JsonValue]] = {key: [value] for key, value in place.node.items() if key != "allOf"}
         for part in parts:
             node = part.followed().node
             for key, value in node.items() if isinstance(node, dict) else ():
-                out[key] = _both(out[key], value) if key in out else value
-        return self.at(out)
+                found.setdefault(key, []).append(value)
+        return self.at({key: _together(values) for key, values in found.items()})
+
+    def cost(self) -> int:
+        """How much there is to look at in this place: itself and what is listed in it."""
+        node = self.merged().node
+        values = node.values() if isinstance(node, dict) else ()
+        return 1 + sum(len(value) for value in values if isinstance(value, list | dict))
 
     def choices(self) -> list[JsonValue] | None:
         """The only values allowed; None if they are not listed."""
@@ -115,17 +120,28 @@ class Schema(msgspec.Struct, frozen=True):
         strings = [choice for choice in listed if isinstance(choice, str)]
         return strings if len(strings) == len(listed) else []
 
-    def kinds(self) -> frozenset[JsonKind]:
-        """The kinds of value that are allowed; empty if the schema does not say."""
+    def kinds(self, spend: Callable[[int], None] | None = None) -> frozenset[JsonKind]:
+        """The kinds of value that are allowed; empty if the schema does not say, or not within `_MAX_COST`.
+
+        Args:
+            spend: told the cost of each place that is looked at.
+        """
         found: set[JsonKind] = set()
-        seen: set[str] = set()
+        # By what it is, not by its reference: what `allOf` adds may lead back to where it stands without one.
+        seen: set[int] = set()
         work: list[Schema] = [self]
+        left = _MAX_COST
         while work:
             place = work.pop()
-            pointer = place.reference()
-            if pointer and pointer in seen:
+            if id(place.node) in seen:
                 continue
-            seen.add(pointer)
+            seen.add(id(place.node))
+            cost = place.cost()
+            left -= cost
+            if spend is not None:
+                spend(cost)
+            if left < 0:
+                return frozenset()
             place = place.merged()
             own, options = place.own_kinds(), place.options()
             if not own and not options:
@@ -155,12 +171,17 @@ def _as_list(value: JsonValue) -> list[JsonValue]:
     return value if isinstance(value, list) else [value]
 
 
-def _both(one: JsonValue, other: JsonValue) -> JsonValue:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return {**one, **other}
-    if isinstance(one, list) and isinstance(other, list):
-        return [*one, *(item for item in other if item not in one)]
-    return other
+def _together(values: list[JsonValue]) -> JsonValue:
+    """One keyword's value out of several: members and items of all of them, or the last where they are neither."""
+    last = values[-1]
+    if len(values) == 1 or not isinstance(last, list | dict):
+        return last
+    alike = list(itertools.takewhile(lambda value: type(value) is type(last), reversed(values)))[::-1]
+    if isinstance(last, dict):
+        return {key: value for each in alike if isinstance(each, dict) for key, value in each.items()}
+    items = (item for each in alike if isinstance(each, list) for item in each)
+    # Equal items are written equally; looking for each among the others would take the square of the time.
+    return list({write(item): item for item in items}.values())
 
 
 def _pointed_to(root: JsonValue, pointer: str) -> JsonValue:
@@ -201,195 +222,3 @@ def parameters(tool: ToolSpec) -> Schema:
         function = None
     node = function.get("parameters") if isinstance(function, dict) else None
     return Schema(node, node) if isinstance(node, dict) and node else Schema(any_object, any_object)
-
-
-_CHAR = r'[^"\\\x00-\x1F\x7F] | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F] [0-9a-fA-F] [0-9a-fA-F] [0-9a-fA-F])'
-_INTEGER = '"-"? ("0" | [1-9] [0-9]{0,15})'
-_SCALARS = {
-    JsonKind.NULL: literal("null"),
-    JsonKind.BOOLEAN: f"{literal('true')} | {literal('false')}",
-    JsonKind.INTEGER: _INTEGER,
-    JsonKind.NUMBER: _INTEGER + ' ("." [0-9]{1,16})? ([eE] [-+]? [0-9]{1,3})?',
-}
-"""Digits are bounded: a model that is held to a number may never find its end."""
-
-
-@final
-class JsonGrammar:
-    """Rules for JSON that a schema accepts, spaced as templates print it: `, ` and `: `.
-
-    Members come in the schema's order. An object that lists members has no others; one that lists none has any.
-    """
-
-    def __init__(self, rules: Rules, document: Schema) -> None:
-        """Add to `rules`; references are looked up in `document`."""
-        self._rules = rules
-        self._document = document
-        self._by_reference: dict[str, str] = {}
-        self._unwritten: frozenset[str] = frozenset()
-        self._depth = 0
-
-    def root(self, hint: str) -> str:
-        """The rule for the whole document; returns its name."""
-        name = self._rules.reserve(f"{hint}-arguments")
-        self._by_reference["#"] = name
-        self._rules.define(name, self._opened("#", self._document))
-        return name
-
-    def value(self, schema: Schema) -> str:
-        """An expression for one value of a schema."""
-        return self._choice([schema])
-
-    def _choice(self, schemas: list[Schema]) -> str:
-        """An expression for a value of any of the schemas.
-
-        One that leads back to a rule with nothing written in between adds no value, and llama.cpp refuses such left
-        recursion: it is left out.
-        """
-        wanted = [schema for schema in schemas if schema.reference() not in self._unwritten]
-        return either([self._one(schema) for schema in wanted]) if wanted else self._any()
-
-    def _one(self, schema: Schema) -> str:
-        pointer = schema.reference()
-        if not pointer:
-            return self._too_deep(schema) if self._depth > _MAX_DEPTH else self._followed(schema.merged())
-        self._rules.leave_out(left_out_of_any(schema.node))
-        if not pointer.startswith("#"):
-            self._rules.leave_out(("$ref",))
-        if pointer not in self._by_reference:
-            name = self._rules.reserve(pointer)
-            self._by_reference[pointer] = name
-            target = schema.at(schema.pointed_to())
-            self._rules.define(name, self._opened(pointer, target))
-        return self._by_reference[pointer]
-
-    def _too_deep(self, schema: Schema) -> str:
-        self._rules.leave_out(left_out_of_any(schema.merged().node))
-        return self._any()
-
-    def _opened(self, pointer: str, target: Schema) -> str:
-        before = self._unwritten
-        self._unwritten = before | {pointer}
-        expression = self.value(target)
-        self._unwritten = before
-        return expression
-
-    def _inside(self, schema: Schema) -> str:
-        """An expression for a value that something has been written before."""
-        before, self._unwritten = self._unwritten, frozenset[str]()
-        self._depth += 1
-        expression = self.value(schema)
-        self._depth -= 1
-        self._unwritten = before
-        return expression
-
-    def _followed(self, schema: Schema) -> str:
-        choices = schema.choices()
-        if choices is not None:
-            return either([literal(write(choice)) for choice in choices])
-        options = schema.options()
-        self._rules.leave_out(_unwritten_in(schema, options))
-        if options:
-            self._depth += 1
-            expression = self._choice(options)
-            self._depth -= 1
-            return expression
-        kinds = [kind for kind in JsonKind if kind in schema.kinds()]
-        return either([self._kind(kind, schema) for kind in kinds]) if kinds else self._any()
-
-    def _kind(self, kind: JsonKind, schema: Schema) -> str:
-        match kind:
-            case JsonKind.NULL | JsonKind.BOOLEAN | JsonKind.INTEGER | JsonKind.NUMBER:
-                return self._rules.share(_SCALARS[kind], kind)
-            case JsonKind.STRING:
-                return self._string(schema)
-            case JsonKind.ARRAY:
-                return self._array(schema)
-            case JsonKind.OBJECT:
-                return self._object(schema)
-
-    def _string(self, schema: Schema) -> str:
-        char = self._rules.share(_CHAR, "char")
-        return rf'"\"" {char}{_repeats(schema, "minLength", "maxLength")} "\""'
-
-    def _array(self, schema: Schema) -> str:
-        items = schema.get("items")
-        item = self._rules.add("item", self._inside(schema.at(items))) if isinstance(items, dict) else self._any()
-        least, most = _bounds(schema, "minItems", "maxItems")
-        if most == 0:
-            return literal("[]")
-        more = f'(", " {item})' + _braces(max(least - 1, 0), None if most is None else most - 1)
-        filled = f'"[" {item} {more} "]"'
-        return filled if least else f"({literal('[]')} | {filled})"
-
-    def _object(self, schema: Schema) -> str:
-        members = schema.properties()
-        if not members:
-            return self._map(schema)
-        required = schema.required()
-        keys = list(members)
-        # Built from the last member back: `rest` follows once something is written, `start` before anything is.
-        rest, start = '""', '""'
-        for key in reversed(keys):
-            member = self._rules.add(f"member-{key}", f"{literal(write(key) + ': ')} {self._inside(members[key])}")
-            if key in required:
-                rest, start = f'", " {member} {rest}', f"{member} {rest}"
-            else:
-                rest, start = f'(", " {member})? {rest}', f"({member} {rest} | {start})"
-            rest = self._rules.add(f"after-{key}", rest)
-        return f'"{{" {start} "}}"'
-
-    def _map(self, schema: Schema) -> str:
-        allowed = schema.get("additionalProperties")
-        if allowed is False:
-            return literal("{}")
-        value = self._inside(schema.at(allowed)) if isinstance(allowed, dict) else self._any()
-        return self._pairs(value)
-
-    def _pairs(self, value: str) -> str:
-        char = self._rules.share(_CHAR, "char")
-        pair = self._rules.share(rf'"\"" {char}* "\": " {value}', "pair")
-        return f'"{{" ({pair} (", " {pair})*)? "}}"'
-
-    def _any(self) -> str:
-        """Any JSON value."""
-        if "" not in self._by_reference:
-            name = self._rules.reserve("any-value")
-            self._by_reference[""] = name
-            char = self._rules.share(_CHAR, "char")
-            kinds = [
-                self._pairs(name),
-                f'"[" ({name} (", " {name})*)? "]"',
-                rf'"\"" {char}* "\""',
-                *(
-                    self._rules.share(_SCALARS[kind], kind)
-                    for kind in (JsonKind.NUMBER, JsonKind.BOOLEAN, JsonKind.NULL)
-                ),
-            ]
-            self._rules.define(name, " | ".join(kinds))
-        return self._by_reference[""]
-
-
-def _unwritten_in(schema: Schema, options: list[Schema]) -> Iterable[str]:
-    """The keywords of a place for which no rule is written: that of its options stands for it, if there are any."""
-    if schema.kinds() and not options:
-        return left_out(schema.node)
-    typed = options and all(option.merged().own_kinds() for option in options)
-    return (key for key in left_out_of_any(schema.node) if key != "type" or not typed)
-
-
-def _bounds(schema: Schema, least_key: str, most_key: str) -> tuple[int, int | None]:
-    least, most = schema.get(least_key), schema.get(most_key)
-    least = least if isinstance(least, int) and 0 <= least <= MAX_REPEATS else 0
-    most = most if isinstance(most, int) and least <= most <= MAX_REPEATS else None
-    return least, most
-
-
-def _repeats(schema: Schema, least_key: str, most_key: str) -> str:
-    return _braces(*_bounds(schema, least_key, most_key))
-
-
-def _braces(least: int, most: int | None) -> str:
-    if least == 0 and most is None:
-        return "*"
-    return f"{{{least},{'' if most is None else most}}}"

@@ -10,8 +10,9 @@ from typing import final
 
 from turnstile.conversation import ToolSpec
 from turnstile.parsing.gbnf import Rules, literal
+from turnstile.parsing.jsongrammar import JsonGrammar
 from turnstile.parsing.jsontext import ends_in_string, write
-from turnstile.parsing.schema import JsonGrammar, parameters
+from turnstile.parsing.schema import parameters
 from turnstile.parsing.toolcalls.base import NotACall, Opener, RawCall, Reading, Section, Syntax, Unfinished
 from turnstile.parsing.toolcalls.jsoncall import Broken, Nameless, invalid, json_call, without_call
 

@@ -13,8 +13,9 @@ from typing import final
 from turnstile.conversation import ToolSpec
 from turnstile.generation import Note
 from turnstile.parsing.gbnf import Rules, literal
+from turnstile.parsing.jsongrammar import JsonGrammar
 from turnstile.parsing.jsontext import object_end, write
-from turnstile.parsing.schema import JsonGrammar, parameters
+from turnstile.parsing.schema import parameters
 from turnstile.parsing.toolcalls.base import NotACall, Opener, Place, RawCall, Reading, Section, Syntax, Unfinished
 from turnstile.parsing.toolcalls.jsoncall import Broken, Nameless, has_arguments, invalid, json_call, without_call
 

@@ -19,8 +19,9 @@ from typing import final
 
 from turnstile.conversation import ToolSpec
 from turnstile.parsing.gbnf import Rules, literal
+from turnstile.parsing.jsongrammar import JsonGrammar
 from turnstile.parsing.jsontext import write
-from turnstile.parsing.schema import JsonGrammar, JsonKind, Schema, parameters
+from turnstile.parsing.schema import JsonKind, Schema, parameters
 from turnstile.parsing.toolcalls.base import NotACall, Opener, RawCall, Reading, Section, Syntax, Unfinished
 from turnstile.parsing.toolcalls.jsoncall import without_call
 from turnstile.parsing.typedvalue import json_text
@@ -68,19 +69,21 @@ class Qwen3Coder:
         json = JsonGrammar(rules, schema)
         rules.leave_out(left_out(schema.merged().node))
         pieces = [literal(f"{_OPEN}\n{_FUNCTION}{tool.name}>\n")]
+        required = schema.required()
         for key, value in schema.properties().items():
             head = literal(f"{_PARAMETER}{key}>\n")
             piece = f"{head} {_value_rule(rules, json, value)}"
-            pieces.append(piece if key in schema.required() else f"({piece})?")
+            pieces.append(piece if key in required else f"({piece})?")
         return " ".join([*pieces, literal(f"{_END_FUNCTION}\n{_CLOSE}")])
 
 
 def _value_rule(rules: Rules, json: JsonGrammar, schema: Schema) -> str:
     end = f"\n{_END_PARAMETER}\n"
+    kinds = schema.kinds(spend=rules.spend)
     choices = schema.string_choices()
     if choices:
         return f"({' | '.join(literal(choice) for choice in choices)}) {literal(end)}"
-    if JsonKind.STRING in schema.kinds() or not schema.kinds():
+    if JsonKind.STRING in kinds or not kinds:
         rules.leave_out(left_out_of_text(schema.merged().node))
         return rules.through(end, "parameter-text")
     return f"{json.value(schema)} {literal(end)}"
