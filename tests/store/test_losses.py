@@ -94,3 +94,23 @@ async def test_a_log_without_its_journal_is_not_thrown_away(killed):
     with pytest.raises(StoreError, match="is empty, but its log is beside it"):
         Journal.open(killed)
     assert (killed / "journal.sqlite3-wal").read_bytes() == before
+
+
+async def test_a_log_without_its_journal_is_not_thrown_away_by_whoever_reads_either(killed):
+    (killed / "journal.sqlite3").write_bytes(b"")
+    before = (killed / "journal.sqlite3-wal").read_bytes()
+    with pytest.raises(StoreError) as refused:
+        Reader.open(killed)
+    assert refused.value.code == "journal_empty"
+    assert (killed / "journal.sqlite3-wal").read_bytes() == before
+
+
+@pytest.mark.parametrize("beginning", [b"\0" * 32, b"\x37\x7f\x06\x82" + b"\0" * 28], ids=["zeros", "wrong sums"])
+async def test_a_log_that_is_damaged_at_its_beginning_is_told(killed, beginning):
+    log = killed / "journal.sqlite3-wal"
+    log.write_bytes(beginning + log.read_bytes()[32:])
+    told, _ = opened(killed)
+    assert told == (
+        "The write-ahead log of the process that had the store last is damaged at its beginning; "
+        "what stood in it is lost.",
+    )

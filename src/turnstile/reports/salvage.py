@@ -71,11 +71,13 @@ class Salvage(msgspec.Struct):
     lost: int = 0
     blobs: int = 0
     blobs_lost: int = 0
+    holes: int = 0
+    """Commits and pages that are gone, of which it is not known what they held."""
 
     @property
     def is_complete(self) -> bool:
         """Whether nothing is lost."""
-        return not (self.cut or self.lost or self.blobs_lost)
+        return not (self.cut or self.lost or self.blobs_lost or self.holes)
 
 
 class _Story(msgspec.Struct):
@@ -130,9 +132,10 @@ class Salvager:
     def _fill(self, connection: sqlite3.Connection, found: Remains) -> None:
         if found.torn_commits:
             behind = f"{found.torn_commits} commits stand behind damage in the write-ahead log"
+            self._done.holes += found.torn_commits
             self._tell(Salvaged(Outcome.LOST, "journal", f"{behind}; what they held is not known"))
         if found.pages_gone:
-            self._done.lost += not found.attempts()
+            self._done.holes += found.pages_gone
             self._tell(Salvaged(Outcome.LOST, "journal", f"{found.pages_gone} pages at the end of the file are gone"))
         for key in found.attempts():
             with committed(connection):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
+import struct
 from pathlib import Path
 
 from turnstile.errors import StoreError
 from turnstile.store.blobs import blob_files
+from turnstile.store.pages import BIG_ENDIAN_SUMS, LITTLE_ENDIAN_SUMS, log_sums
 from turnstile.store.schema import JOURNAL_FILE
 
 INCIDENT = "incident:"
 """Begins the keys of `meta` that say what was lost, and when that was seen."""
 
 _NOTE = "INSERT OR REPLACE INTO meta (key, value) VALUES (? || strftime('%Y-%m-%dT%H:%M:%fZ', 'now') || ?, ?)"
+_LAST = "of the process that had the store last"
 _WAL_HEADER, _FRAME_HEADER = 32, 24
 
 
@@ -36,11 +39,25 @@ def refuse_emptied(directory: Path) -> None:
 
 
 def log_is_gone(directory: Path, *, was_left: bool) -> str:
-    """A sentence if a process that was killed left a write-ahead log, and that is not there any more; else empty."""
+    """A sentence if a killed process left a write-ahead log that is gone, or does not begin as one; else empty."""
     file = directory / JOURNAL_FILE
-    if not was_left or not file.exists() or _log_of(file).exists():
+    if not was_left or not file.exists():
         return ""
-    return "The write-ahead log of the process that had the store last is gone; what it wrote last may be lost with it."
+    log = _log_of(file)
+    if not log.exists():
+        return f"The write-ahead log {_LAST} is gone; what it wrote last may be lost with it."
+    # SQLite passes over a log that does not begin as one, and says nothing.
+    with log.open("rb") as reading:
+        beginning = reading.read(_WAL_HEADER)
+    if beginning and (len(beginning) < _WAL_HEADER or not _begins_log(beginning)):
+        return f"The write-ahead log {_LAST} is damaged at its beginning; what stood in it is lost."
+    return ""
+
+
+def _begins_log(header: bytes) -> bool:
+    magic = int.from_bytes(header[:4], "big")
+    order = {BIG_ENDIAN_SUMS: ">", LITTLE_ENDIAN_SUMS: "<"}.get(magic)
+    return order is not None and log_sums(header[:24], (0, 0), order) == struct.unpack(">2I", header[24:])
 
 
 def commits_in_log(directory: Path) -> tuple[int, ...]:

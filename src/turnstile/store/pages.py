@@ -21,7 +21,7 @@ _FILE_HEADER = 100
 _INT_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 _LONGEST_ROW = 1 << 30
 _WAL_HEADER, _FRAME_HEADER = 32, 24
-_BIG_ENDIAN_SUMS, _LITTLE_ENDIAN_SUMS = 0x377F0683, 0x377F0682
+BIG_ENDIAN_SUMS, LITTLE_ENDIAN_SUMS = 0x377F0683, 0x377F0682
 
 
 @final
@@ -151,10 +151,10 @@ def _value(payload: bytes, at: int, kind: int) -> tuple[Value, int]:
 def _committed(log: bytes, page_size: int) -> tuple[dict[int, bytes], int]:
     """The pages of all commits that are whole, by number; and how many commits stand behind the first torn frame."""
     magic = int.from_bytes(log[:4], "big")
-    if len(log) < _WAL_HEADER or magic not in (_BIG_ENDIAN_SUMS, _LITTLE_ENDIAN_SUMS):
+    if len(log) < _WAL_HEADER or magic not in (BIG_ENDIAN_SUMS, LITTLE_ENDIAN_SUMS):
         return {}, 0
-    order = ">" if magic == _BIG_ENDIAN_SUMS else "<"
-    salt, sums = log[16:24], _sums(log[:24], (0, 0), order)
+    order = ">" if magic == BIG_ENDIAN_SUMS else "<"
+    salt, sums = log[16:24], log_sums(log[:24], (0, 0), order)
     newer: dict[int, bytes] = {}
     waiting: dict[int, bytes] = {}
     is_torn, lost = sums != struct.unpack(">2I", log[24:32]), 0
@@ -165,7 +165,7 @@ def _committed(log: bytes, page_size: int) -> tuple[dict[int, bytes], int]:
             # From before the log was begun anew.
             break
         number, size_after = struct.unpack(">2I", head[:8])
-        sums = _sums(page, _sums(head[:8], sums, order), order)
+        sums = log_sums(page, log_sums(head[:8], sums, order), order)
         is_torn = is_torn or sums != struct.unpack(">2I", head[16:24])
         if is_torn:
             lost += size_after > 0
@@ -177,7 +177,8 @@ def _committed(log: bytes, page_size: int) -> tuple[dict[int, bytes], int]:
     return newer, lost
 
 
-def _sums(content: bytes, before: tuple[int, int], order: str) -> tuple[int, int]:
+def log_sums(content: bytes, before: tuple[int, int], order: str) -> tuple[int, int]:
+    """The checksums of a write-ahead log, gone on with from those before; `order` is that of the words, `<` or `>`."""
     first, second = before
     for one, two in struct.iter_unpack(f"{order}2I", content):
         first = (first + one + second) & 0xFFFFFFFF

@@ -168,6 +168,9 @@ def open_readonly(file: Path) -> sqlite3.Connection:
         raise StoreError(
             f"There is no journal in `{file.parent}`", "Name the directory that `turnstile serve --store` was given"
         )
+    if not file.stat().st_size:
+        # SQLite deletes the log of an empty database, also where it may only read: it may be all that is left.
+        raise _empty(file)
     try:
         connection = sqlite3.connect(_readonly_uri(file), uri=True, check_same_thread=False)
     except sqlite3.Error as error:
@@ -185,12 +188,16 @@ def open_readonly(file: Path) -> sqlite3.Connection:
         raise
     if not version:
         connection.close()
-        raise StoreError(
-            f"The journal `{file}` is empty",
-            "Start `turnstile serve` on it once if it never held anything, else restore it from a copy",
-            code="journal_empty",
-        )
+        raise _empty(file)
     return connection
+
+
+def _empty(file: Path) -> StoreError:
+    return StoreError(
+        f"The journal `{file}` is empty",
+        "Start `turnstile serve` on it once if it never held anything, else restore it from a copy",
+        code="journal_empty",
+    )
 
 
 def _stand_in(connection: sqlite3.Connection, version: int) -> None:
