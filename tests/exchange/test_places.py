@@ -175,3 +175,29 @@ def test_limits_always_hold_nobody_waits_beside_a_free_place_and_all_places_come
         assert crowd.counts == (0, 0)
 
     asyncio.run(live())
+
+
+async def test_a_call_whose_turn_comes_when_none_may_begin_is_refused_and_its_place_goes_on() -> None:
+    refusals: list[TurnstileError] = []
+
+    def check() -> None:
+        if refusals:
+            raise refusals[0]
+
+    places = Places(Room(total=1), check)
+    async with contextlib.AsyncExitStack() as first:
+        await first.enter_async_context(places.place("a"))
+
+        async def wait() -> None:
+            async with places.place("b"):
+                pass
+
+        waiting = asyncio.get_running_loop().create_task(wait())
+        await settled()
+        refusals.append(TurnstileError("The disk is full", "Wait", code="disk_low", status=503))
+    with pytest.raises(TurnstileError) as refused:
+        await waiting
+    assert refused.value.code == "disk_low"
+    assert (places.running, places.waiting) == (0, 0)
+    refusals.clear()
+    await wait()

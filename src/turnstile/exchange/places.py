@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import final
 
 import msgspec
@@ -38,9 +38,15 @@ _ROOM = Room()
 class Places:
     """The places of one server. Used on one event loop."""
 
-    def __init__(self, room: Room = _ROOM) -> None:
-        """Begin with all places free."""
+    def __init__(self, room: Room = _ROOM, check: Callable[[], None] = lambda: None) -> None:
+        """Begin with all places free.
+
+        Args:
+            room: how many there are.
+            check: raises TurnstileError while no call may begin, also one that came when it might.
+        """
         self._room = room
+        self._check = check
         self._taken: Counter[str] = Counter()
         self._running = 0
         self._queues: dict[str, deque[asyncio.Future[None]]] = {}
@@ -62,10 +68,12 @@ class Places:
     async def place(self, rollout_id: str) -> AsyncGenerator[None]:
         """Hold a place for the length of the block, after waiting for it.
 
-        Raises: TurnstileError `overloaded` with status 503 if too many wait, or none came free in time.
+        Raises: TurnstileError `overloaded` with status 503 if too many wait, or none came free in time; whatever
+            says that no call may begin.
         """
         await self._take(rollout_id)
         try:
+            self._check()
             yield
         finally:
             self._give_back(rollout_id)

@@ -83,7 +83,8 @@ async def _fail(
     progress.call_id = flight.call_id if flight.call_id in rollout.forest.calls else ""
     record, told = failure(error, progress, world.now())
     # A request that never became a call is refused: an agent may repeat one for ever.
-    if progress.call_id or rollout.counts_refusal():
+    # Nor is anything written of one that a full disk refuses while it waits.
+    if progress.call_id or (told.code != "disk_low" and rollout.counts_refusal()):
         await rollout.keep_at_last(record)
     flight.land(told)
     rollout.repeats.failed(flight)

@@ -132,7 +132,7 @@ async def assemble(
         image_limits=_image_limits(settings),
         policy=policy.log,
         gate=policy.gate,
-        places=_places(settings),
+        places=_places(settings, stored.disk),
         continuations=settings.continue_aborted,
     )
     await stored.shelf.put(stored.journal, model_ready.running_on, files, kept_name(named, answer_format))
@@ -194,8 +194,9 @@ async def _open_store(settings: Settings, stack: contextlib.AsyncExitStack) -> _
     return _Stored(journal, reader, blobs, shelf, stack.enter_context(DriftWatch(shelf.served)), disk)
 
 
-def _places(settings: Settings) -> Places:
-    return Places(Room(settings.max_calls, settings.max_calls_per_rollout, settings.max_waiting, settings.queue_s))
+def _places(settings: Settings, disk: Disk) -> Places:
+    room = Room(settings.max_calls, settings.max_calls_per_rollout, settings.max_waiting, settings.queue_s)
+    return Places(room, disk.check_call)
 
 
 def _rendering(stack: contextlib.AsyncExitStack) -> ThreadPoolExecutor:
