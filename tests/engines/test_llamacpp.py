@@ -337,7 +337,7 @@ async def test_a_wrong_key_is_refused_by_name(fakes, vocabulary):
     async with guarded.serving() as url:
         with pytest.raises(EngineError, match="status 401: Invalid API Key") as caught:
             await LlamaServer.open(url, "wrong")
-    assert caught.value.remedy == "Check the engine's API key"
+    assert "TURNSTILE_ENGINE_API_KEY" in caught.value.remedy
     assert "wrong" not in str(caught.value)
 
 

@@ -91,9 +91,9 @@ async def test_a_model_that_generates_nothing_is_refused(sglang_fake):
 
 async def test_a_wrong_key_is_refused_with_what_to_do(sglang_fake):
     sglang_fake.api_key = "right"
-    with pytest.raises(EngineError, match=r"Unauthorized\. Check the engine's API key") as caught:
+    with pytest.raises(EngineError, match=r"Unauthorized\. Give Turnstile the engine's key") as caught:
         await SglangServer.open(sglang_fake.url, "wrong")
-    assert caught.value.status == 401
+    assert (caught.value.code, caught.value.status) == ("engine_key_refused", 502)
 
 
 async def test_ids_go_in_and_ids_numbers_and_the_stop_come_out(either, sglang_fake, ask, vocabulary):

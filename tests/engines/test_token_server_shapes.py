@@ -62,7 +62,6 @@ def test_a_prompt_that_is_too_long_is_the_callers_error():
     ("status", "body", "said"),
     [
         (400, b'{"error":{"code":"invalid_request","message":"no"}}', "status 400: no (invalid_request)"),
-        (401, b'{"error":{"message":"no key"}}', "--engine-api-key"),
         (500, b"<html>", "a page of HTML"),
         (503, b"busy", "status 503: busy"),
     ],

@@ -326,7 +326,7 @@ async def test_another_key_is_asked_for_by_name(vllm_fake):
     for kind in (EngineKind.AUTO, EngineKind.VLLM):
         with pytest.raises(EngineError, match="status 401") as refused:
             await connect(vllm_fake.url, kind, "wrong")
-        assert refused.value.code == "engine_refused"
+        assert (refused.value.code, refused.value.status) == ("engine_key_refused", 502)
     await (await connect(vllm_fake.url, EngineKind.VLLM, "secret")).close()
 
 

@@ -29,7 +29,6 @@ def test_an_overflow_is_told_by_what_its_wordings_have_in_common(detail):
     ("status", "detail", "code", "remedy"),
     [
         (400, ErrorDetail("temperature must be in [0, 2], got 3.0."), "engine_refused", "Look into"),
-        (401, ErrorDetail("Unauthorized"), "engine_refused", "Check the engine's API key"),
         (500, ErrorDetail(), "engine_refused", "Look into"),
         (302, ErrorDetail(), "engine_broken", "Check that the address"),
     ],

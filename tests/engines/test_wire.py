@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from turnstile.engines.wire import TRACE_HEADERS, Wire
+from turnstile.engines.wire import TRACE_HEADERS, Wire, refused
 from turnstile.errors import EngineError
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
@@ -195,3 +195,17 @@ async def test_a_request_says_which_trace_it_belongs_to_and_only_while_there_is_
         TRACE_HEADERS.reset(token)
         await wire.post("/completion", b"{}")
     assert [b"\r\ntraceparent: 00-1-2-01\r\n" in head for head in script.heads] == [True, False]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_an_engine_that_refuses_turnstiles_key_is_told_by_a_code_and_a_status_of_its_own(status):
+    error = refused("vLLM", status, "Unauthorized", "Look into the engine's own log")
+    assert (error.code, error.status) == ("engine_key_refused", 502)
+    assert f"status {status}: Unauthorized" in error.problem
+    assert "TURNSTILE_ENGINE_API_KEY" in error.remedy
+
+
+def test_any_other_refusal_has_the_engines_status_and_words():
+    error = refused("vLLM", 429, "", "Send fewer")
+    assert (error.code, error.status, error.remedy) == ("engine_refused", 429, "Send fewer")
+    assert error.problem == "vLLM refused the request with status 429: no message"

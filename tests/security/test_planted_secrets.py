@@ -146,7 +146,7 @@ def test_no_secret_comes_out_anywhere_and_what_was_said_only_where_it_belongs(
     assert found(SAID, seen.outside) == []
     # The search finds what is there: what was said stands in the journal's own bytes and in each export.
     assert len(found(SAID, seen.records)) >= 4
-    assert b"engine_refused" in seen.outside["standard error"]
+    assert b"engine_key_refused" in seen.outside["standard error"]
     assert any("metrics" in place for place in seen.outside)
 
 

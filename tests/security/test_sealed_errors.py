@@ -46,6 +46,25 @@ def test_of_an_engine_that_is_down_an_agent_is_told_no_address_and_the_journal_h
     assert [f":{room.fake.port}" in each.problem for each in failed] == [True]
 
 
+@pytest.mark.parametrize("dialect", ["openai.chat", "openai.responses", "anthropic.messages", "google.gemini"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_engine_that_refuses_turnstiles_key_is_not_told_as_if_the_agents_were_wrong(
+    room: Any, speaking: Any, dialect: str, stream: bool
+) -> None:
+    talker = speaking.Talker(room, speaking.SPEAKERS[dialect], room.agent())
+    room.fake.api_key = "changed"
+    try:
+        told = talker.send(talker.speaker.body("go", stream=stream), stream)
+    finally:
+        room.fake.api_key = ""
+    assert (told.status, talker.speaker.is_refusal(told.body)) == (502, True)
+    text = told.body.decode() + str(told.headers)
+    assert "The engine refused Turnstile's own key" in text
+    assert [word for word in (*places(room), "authentication", "UNAUTHENTICATED", "401") if word in text] == []
+    (failed,) = [state.failed for state in talker.calls if state.failed is not None]
+    assert "refused the key that Turnstile sent, or asks for one, with status 401" in failed.problem
+
+
 @pytest.mark.parametrize(
     "fault", ["ERROR_500", "HTML", "NOT_JSON", "MISSING_FIELD", "FOREIGN_ID", "HALF_BODY", "ERROR_BODY"]
 )

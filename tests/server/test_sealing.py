@@ -15,7 +15,7 @@ PLACE = "http://10.0.0.7:8000 /srv/runs/journal.db"
     [
         (EngineError(PLACE, PLACE, code="engine_unreachable", status=503), "cannot be reached"),
         (EngineError(PLACE, PLACE, code="engine_refused", status=500), "refused the request"),
-        (EngineError(PLACE, PLACE, code="engine_refused", status=401), "refused the request"),
+        (EngineError(PLACE, PLACE, code="engine_key_refused"), "refused Turnstile's own key, not that of this request"),
         (EngineError(PLACE, PLACE, code="engine_broken"), "cannot be used"),
         (EngineError(PLACE, PLACE, code="engine_aborted"), "gave the call up"),
         (EngineError(PLACE, PLACE, code="policy_hold_expired", status=503), "the deadline passed"),

@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from turnstile.conversation import JsonText
-from turnstile.engines.wire import WireAnswer
+from turnstile.engines.wire import WireAnswer, refused
 from turnstile.errors import CallerError, EngineError
 
 T = TypeVar("T")
@@ -174,9 +174,4 @@ def _refusal(answer: WireAnswer) -> CallerError | EngineError:
         )
     if answer.status < 400:
         return broken(f"status {answer.status} for a request that answers 200")
-    return EngineError(
-        f"llama.cpp refused the request with status {answer.status}: {detail.message or 'no message'}",
-        remedy="Check the engine's API key" if answer.status in (401, 403) else "Look into the engine's own log",
-        code="engine_refused",
-        status=answer.status,
-    )
+    return refused("llama.cpp", answer.status, detail.message, "Look into the engine's own log")

@@ -6,12 +6,12 @@ answer ends: `srt/managers/schedule_batch.py` (`FINISH_*`); errors: `srt/entrypo
 
 from __future__ import annotations
 
-from http.client import BAD_REQUEST, FORBIDDEN, NOT_FOUND, UNAUTHORIZED
+from http.client import BAD_REQUEST, NOT_FOUND
 from typing import TypeVar
 
 import msgspec
 
-from turnstile.engines.wire import WireAnswer
+from turnstile.engines.wire import WireAnswer, refused
 from turnstile.errors import CallerError, EngineError
 
 T = TypeVar("T")
@@ -29,8 +29,6 @@ _OVERFLOWS = (
 """What its checks of lengths say: tokenizer_manager.py `_validate_one_request`, managers/utils.py
 `validate_input_length`, scheduler.py `init_req_max_new_tokens` and `handle_generate_request`."""
 _REMEDIES = {
-    UNAUTHORIZED: "Check the engine's API key",
-    FORBIDDEN: "Check the engine's API key",
     NOT_FOUND: "Give the address of an SGLang server, or leave --engine-kind out: what answers there is then found out",
 }
 _SHOWN_BYTES = 200
@@ -173,12 +171,7 @@ def refusal(status: int, message: str) -> CallerError | EngineError:
             code="context_length_exceeded",
             param="messages",
         )
-    return EngineError(
-        f"SGLang refused the request with status {status}: {message or 'no message'}",
-        _REMEDIES.get(status, "Look into the engine's own log"),
-        code="engine_refused",
-        status=status,
-    )
+    return refused("SGLang", status, message, _REMEDIES.get(status, "Look into the engine's own log"))
 
 
 def decoded(body: bytes, shape: type[T]) -> T:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from http.client import BAD_REQUEST, FORBIDDEN, SERVICE_UNAVAILABLE, TOO_MANY_REQUESTS, UNAUTHORIZED
+from http.client import BAD_REQUEST, SERVICE_UNAVAILABLE, TOO_MANY_REQUESTS
 from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from turnstile.engines.wire import WireAnswer
+from turnstile.engines.wire import WireAnswer, refused
 from turnstile.errors import CallerError, EngineError
 from turnstile.tokens import LOWEST_LOGPROB
 
@@ -22,8 +22,6 @@ OVERFLOW = "context_length_exceeded"
 _SLACK = 1e-4
 _SHOWN_BYTES = 200
 _REMEDIES = {
-    UNAUTHORIZED: "Give the engine's API key with --engine-api-key",
-    FORBIDDEN: "Give the engine's API key with --engine-api-key",
     TOO_MANY_REQUESTS: "Send fewer requests at once, or start another engine",
     SERVICE_UNAVAILABLE: "Send the request again; start another engine if it stays busy",
 }
@@ -172,13 +170,10 @@ def refusal(status: int, detail: ErrorDetail) -> CallerError | EngineError:
             param="messages",
         )
     said = f"{detail.message or 'no message'}{f' ({detail.code})' if detail.code else ''}"
-    how = f"refused the request with status {status}" if status >= BAD_REQUEST else "broke the answer off"
-    return EngineError(
-        f"The engine {how}: {said}",
-        _REMEDIES.get(status, "Look into the engine's own log"),
-        code="engine_refused",
-        status=status if status >= BAD_REQUEST else 0,
-    )
+    remedy = _REMEDIES.get(status, "Look into the engine's own log")
+    if status >= BAD_REQUEST:
+        return refused("The engine", status, said, remedy)
+    return EngineError(f"The engine broke the answer off: {said}", remedy, code="engine_refused")
 
 
 def decoded(body: bytes, shape: type[T]) -> T:

@@ -27,8 +27,18 @@ from turnstile.engines.vllm_images import refuse_miscounted
 from turnstile.engines.vllm_probe import Found, Opened, probe
 from turnstile.engines.vllm_report import capabilities
 from turnstile.engines.vllm_run import Ground, Run
-from turnstile.engines.vllm_shapes import OWNER, Models, Tokenized, WeightInfo, broken, is_closed, read, refusal
-from turnstile.engines.wire import Wire
+from turnstile.engines.vllm_shapes import (
+    OWNER,
+    Models,
+    Tokenized,
+    WeightInfo,
+    broken,
+    detail_of,
+    is_closed,
+    read,
+    refusal,
+)
+from turnstile.engines.wire import Wire, refused
 from turnstile.errors import EngineError
 from turnstile.generation import Draw, Emit, Generation, Prompt
 from turnstile.tokens import IdRun, Vocabulary
@@ -41,16 +51,11 @@ _DONE = b"[DONE]"
 async def is_vllm(wire: Wire) -> bool:
     """Whether a vLLM server answers: it says so in `/v1/models`.
 
-    Raises: EngineError `engine_unreachable`; `engine_refused` if the engine wants another key.
+    Raises: EngineError `engine_unreachable`; `engine_key_refused`.
     """
     answer = await wire.get("/v1/models")
     if answer.status == UNAUTHORIZED:
-        raise EngineError(
-            f"The engine at {wire.base_url} refused /v1/models with status {answer.status}",
-            "Give the engine's API key in TURNSTILE_ENGINE_API_KEY",
-            code="engine_refused",
-            status=answer.status,
-        )
+        raise refused(f"The engine at {wire.base_url}", answer.status, detail_of(answer.body).message, "")
     if answer.status != 200:
         return False
     try:

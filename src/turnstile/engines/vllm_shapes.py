@@ -6,12 +6,13 @@ Source: vLLM 0.32.0, `entrypoints/{openai/*,scale_out/token_in_token_out,serve/e
 from __future__ import annotations
 
 import re
-from http.client import FORBIDDEN, METHOD_NOT_ALLOWED, NOT_FOUND, NOT_IMPLEMENTED, UNAUTHORIZED
+from http.client import FORBIDDEN, METHOD_NOT_ALLOWED, NOT_FOUND, NOT_IMPLEMENTED
 from typing import TypeVar
 
 import msgspec
 
 from turnstile.engines.wire import WireAnswer
+from turnstile.engines.wire import refused as refused_by
 from turnstile.errors import CallerError, EngineError
 
 T = TypeVar("T")
@@ -166,10 +167,4 @@ def refused(status: int, detail: ErrorDetail) -> CallerError | EngineError:
         )
     if status < 400:
         return broken(f"status {status} for a request that answers 200")
-    is_key = status in (UNAUTHORIZED, FORBIDDEN)
-    return EngineError(
-        f"vLLM refused the request with status {status}: {detail.message or 'no message'}",
-        remedy="Check the engine's API key" if is_key else "Look into the engine's own log",
-        code="engine_refused",
-        status=status,
-    )
+    return refused_by("vLLM", status, detail.message, "Look into the engine's own log")

@@ -30,6 +30,7 @@ CONNECT_TIMEOUT_S = 10.0
 ANSWER_LIMIT_BYTES = 128 * 1024 * 1024
 """More than the largest honest answer: a full vocabulary row of 256k entries is about 30 MB."""
 _CHUNK_BYTES = 1 << 18
+_KEY_WRONG = frozenset((401, 403))
 _OK = 200
 
 
@@ -191,6 +192,30 @@ class Wire:
             remedy="Look into the engine's own log; send the request again when it is up",
             code="engine_unreachable",
         )
+
+
+def refused(engine: str, status: int, said: str, remedy: str) -> EngineError:
+    """The error for an error status.
+
+    A key that an engine does not take is Turnstile's, not the agent's: an agent that were told 401 would blame its
+    own, so it is told 502.
+
+    Args:
+        engine: whose answer it is.
+        status: 400 or more.
+        said: the engine's words; may be empty.
+        remedy: what to do, unless it is the key.
+
+    Returns: `engine_refused` with the engine's status, or `engine_key_refused`.
+    """
+    told = f"status {status}: {said or 'no message'}"
+    if status in _KEY_WRONG:
+        return EngineError(
+            f"{engine} refused the key that Turnstile sent, or asks for one, with {told}",
+            remedy="Give Turnstile the engine's key in TURNSTILE_ENGINE_API_KEY or TURNSTILE_ENGINE_API_KEYS",
+            code="engine_key_refused",
+        )
+    return EngineError(f"{engine} refused the request with {told}", remedy=remedy, code="engine_refused", status=status)
 
 
 async def _whole(response: aiohttp.ClientResponse, api_key: str) -> WireAnswer:

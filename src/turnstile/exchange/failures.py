@@ -18,6 +18,7 @@ _REASONS = {
     "render_failed": FailReason.RENDER_FAILED,
     "engine_unreachable": FailReason.ENGINE_UNREACHABLE,
     "engine_refused": FailReason.ENGINE_REFUSED,
+    "engine_key_refused": FailReason.ENGINE_REFUSED,
     "engine_aborted": FailReason.ENGINE_ABORTED,
     "policy_hold_expired": FailReason.POLICY_HOLD,
     "engine_broken": FailReason.ENGINE_BROKEN,

@@ -16,6 +16,7 @@ _ABOUT_THE_REQUEST = frozenset((400, 413, 422))
 _OF_ENGINES = {
     "engine_unreachable": "The engine cannot be reached",
     "engine_refused": "The engine refused the request",
+    "engine_key_refused": "The engine refused Turnstile's own key, not that of this request",
     "engine_broken": "The engine's answer cannot be used",
     "engine_aborted": "The engine gave the call up before its answer was whole",
     "echo_mismatch": "The engine ran other ids than it was given",
