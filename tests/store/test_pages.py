@@ -70,3 +70,9 @@ def test_a_file_that_is_no_database_has_no_rows(tmp_path):
         (tmp_path / "a.db").write_bytes(rng.randbytes(size))
         for _ in Pages(tmp_path / "a.db").rows():
             pass
+
+
+def test_what_is_no_database_is_not_said_to_lack_pages(tmp_path):
+    file = tmp_path / "journal.sqlite3"
+    file.write_bytes(b"hello world, not a database\n" * 500)
+    assert Pages(file).gone == 0

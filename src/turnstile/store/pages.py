@@ -40,7 +40,11 @@ class Pages:
     @property
     def gone(self) -> int:
         """How many pages are missing at the file's end, by what its header, or the log's newest one, says it has."""
-        return max(0, int.from_bytes(self.page(1)[28:32], "big") - len(self))
+        header = self.page(1)[:_FILE_HEADER]
+        # The count is to be believed only where its writer left its mark (fileformat2.html, 1.3.7).
+        if not header.startswith(b"SQLite format 3\0") or header[24:28] != header[92:96]:
+            return 0
+        return max(0, int.from_bytes(header[28:32], "big") - len(self))
 
     def __len__(self) -> int:
         return max(-(-len(self._content) // self.size), max(self._newer, default=0))
