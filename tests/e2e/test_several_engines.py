@@ -99,7 +99,7 @@ class Worker:
 @pytest.mark.engine
 @pytest.mark.timeout(300)
 def test_when_one_of_two_engines_is_killed_under_ten_agents_all_go_on_spliced_on_the_other_and_the_records_say_so(
-    children: tuple[Child, Child], model_folder: Path, tmp_path: Path
+    children: tuple[Child, Child], wires: Any, model_folder: Path, tmp_path: Path
 ) -> None:
     dead, alive = children
     settings = Settings(
@@ -137,8 +137,9 @@ def test_when_one_of_two_engines_is_killed_under_ten_agents_all_go_on_spliced_on
     assert f'turnstile_engine_up{{engine="{dead.name}"}} 0.0' in told
     assert f'turnstile_engine_up{{engine="{alive.name}"}} 1.0' in told
     assert f"turnstile_engine_moves_total {float(moved)}" in told
-    assert (health["status"], len(health["reasons"])) == ("degraded", 1)
-    assert health["reasons"][0].startswith(f"The engine {dead.name} is down: ")
+    assert health["status"] == "degraded"
+    (trouble,) = wires.troubles(health)
+    assert trouble.startswith(f"The engine {dead.name} is down: ")
     file = tmp_path / "out.jsonl"
     write(file, trajectories)
     assert [str(found) for found in validate_file(file) if found.code.startswith("E")] == []
@@ -293,7 +294,7 @@ def test_what_was_announced_and_what_is_held_survives_a_restart_of_turnstile(pai
 def test_where_there_is_an_admin_key_only_its_holder_is_told_where_the_engines_are(pair: Pair) -> None:
     client = pair.client(admin_key="secret")
     told = httpx.get(f"{client.url}/healthz", trust_env=False).json()
-    assert told == {"status": "ok"}
+    assert set(told) == {"status"}
     to_operator = json.loads(client.get("/healthz"))
     assert [each["name"] for each in to_operator["engines"]] == list(pair.names)
     refused = httpx.post(f"{client.url}/policy", json={"version": 1}, trust_env=False)

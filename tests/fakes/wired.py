@@ -250,6 +250,11 @@ def tool(name: str, **properties: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "parameters": schema}}
 
 
+def troubles(health: dict[str, Any]) -> list[str]:
+    """Why a server is degraded, but for its event loop, which a busy machine makes late."""
+    return [reason for reason in health["reasons"] if not reason.startswith("The event loop was ")]
+
+
 def eventually(holds: Callable[[], object]) -> None:
     """Wait for something that another thread or process does; fails after a while."""
     deadline = time.monotonic() + PATIENCE_S

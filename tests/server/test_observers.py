@@ -125,24 +125,23 @@ def test_health_says_why_it_is_degraded_until_it_is_not_and_the_log_when(
 ) -> None:
     log = tmp_path / "log"
 
-    def health() -> tuple[str, list[str]]:
-        told = room.http.get(f"{room.client.url}/healthz").json()
-        return told["status"], told["reasons"]
+    def troubles() -> list[str]:
+        return wires.troubles(room.http.get(f"{room.client.url}/healthz").json())
 
     with logging_into(log), wire_up(tools_folder, ["<|im_end|>"], log="json") as room:
         name = f"127.0.0.1:{room.fake.port}"
-        assert health() == ("ok", [])
+        assert troubles() == []
         with room.engine_down():
-            wires.eventually(lambda: health()[0] == "degraded")
-            _, (reason,) = health()
+            wires.eventually(troubles)
+            (reason,) = troubles()
             assert name in reason
-            wires.eventually(lambda: '"event":"degraded"' in log.read_text())
-        wires.eventually(lambda: health() == ("ok", []))
-        wires.eventually(lambda: '"event":"recovered"' in log.read_text())
+            wires.eventually(lambda: '"event":"degraded","reason":"engine_down"' in log.read_text())
+        wires.eventually(lambda: not troubles())
+        wires.eventually(lambda: '"event":"recovered","reason":"engine_down"' in log.read_text())
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     changes = [(line["event"], line["level"]) for line in lines if line.get("engine") == name]
     assert changes == [("engine_down", "error"), ("engine_up", "info")]
-    assert [(line["event"], line["reason"]) for line in lines if "reason" in line] == [
+    assert [(line["event"], line["reason"]) for line in lines if line.get("reason") == "engine_down"] == [
         ("degraded", "engine_down"), ("recovered", "engine_down"),
     ]  # fmt: skip
 
