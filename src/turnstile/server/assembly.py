@@ -20,6 +20,7 @@ from turnstile import __version__
 from turnstile.config import Settings, choice_of
 from turnstile.engines import EmbeddedSettings, EngineKind, cache_home, connect
 from turnstile.engines.base import Capabilities, Missing, Present
+from turnstile.engines.pool import EnginePool
 from turnstile.engines.smollm import Progress
 from turnstile.exchange.draws import Overflow
 from turnstile.exchange.holding import Gate, HoldExpiry
@@ -29,6 +30,7 @@ from turnstile.exchange.rollouts import Policies, Rollouts
 from turnstile.exchange.world import World
 from turnstile.generation import LiteralSpecials, Retention
 from turnstile.journal import SuspectLogprobs
+from turnstile.parsing.formats import AnswerFormat
 from turnstile.reports.drift_watch import DriftWatch
 from turnstile.reports.shelf import ModelShelf
 from turnstile.server.app import build_app
@@ -100,21 +102,18 @@ async def assemble(
 
     Raises: CallerError on a setting that cannot be, StoreError, EngineError, ModelFilesError.
     """
-    fleet = await _connect(settings, show)
-    stack.push_async_callback(fleet.close)
+    fleet = await _connect(settings, show, stack)
     files = local.files or embedded_files(local, fleet.first)
     model = settings.model or fleet.first.capabilities.models[0]
     served = serve(files, model=model, stop_ids=frozenset())
-    named = settings.answer_format
-    answer_format, reading = read_by(named, format_of(named, files), fleet.first.capabilities, served)
+    answer_format, reading = _format(settings.answer_format, files, fleet, served)
     unchecked = await fleet.check(served, _now())
     tracing = _tracing(settings, Traced(model, fleet.first.capabilities.engine, __version__), stack)
     stored = await _open_store(settings, stack)
     in_thread = functools.partial(asyncio.get_running_loop().run_in_executor, _rendering(stack))
     model_ready = await in_thread(lambda: _prepare(files, served, settings, local.plugin))
     policy = Policy.restored(stored.journal, stored.reader, fleet.names, _gate(settings))
-    engine = fleet.pool(served, _now, policy.forget)
-    stack.push_async_callback(engine.close)
+    engine = _pool(fleet, served, policy, stack)
     world = World(
         served=model_ready.served,
         answer_format=answer_format,
@@ -135,21 +134,14 @@ async def assemble(
         places=_places(settings, stored.disk),
         continuations=settings.continue_aborted,
     )
-    await stored.shelf.put(stored.journal, model_ready.running_on, files, kept_name(named, answer_format))
-    rollouts = Rollouts(
-        stored.journal, stored.reader, _now, _policies(settings, _siblings(settings, stack), stored.disk)
-    )
+    await stored.keep(model_ready.running_on, files, kept_name(settings.answer_format, answer_format))
+    rollouts = _rollouts(settings, stored, stack)
     upkeep = Upkeep(stored.journal, stored.reader, rollouts, _keep(settings))
-    troubles: dict[str, Troubles] = {
-        "disk_low": stored.disk.troubles,
-        "retention_failing": upkeep.troubles,
-        "store_damaged": lambda: stored.journal.incidents,
-    }
-    watched = Watched(rollouts, stored.journal, stored.watch, engine, policy, _now, troubles)
+    watched = Watched(rollouts, stored.journal, stored.watch, engine, policy, _now, stored.troubles(upkeep))
     figures = Figures(observers(log, tracing, watched), policy)
     app = build_app(world, rollouts, stored.archive(world.gallery, upkeep), figures, settings)
-    notices = _notices(settings, model_ready, unchecked, reading, *stored.journal.incidents)
-    told = (*fleet.notices, *notices, *_without_window(world))
+    others = (unchecked, reading, *stored.journal.incidents, *_without_window(world))
+    told = (*fleet.notices, *_notices(settings, model_ready, *others))
     return app, _running(model, engine.capabilities, told, model_ready.accelerated), rollouts
 
 
@@ -180,6 +172,18 @@ class _Stored(msgspec.Struct, frozen=True):
     def archive(self, gallery: Gallery | None, upkeep: Upkeep) -> Archive:
         """What operators may look up."""
         return Archive(self.reader, self.shelf, self.watch, self.disk, upkeep, gallery)
+
+    async def keep(self, served: Served, files: ModelFiles, answer_format: str) -> None:
+        """Put what a report needs of the model beside the records."""
+        await self.shelf.put(self.journal, served, files, answer_format)
+
+    def troubles(self, upkeep: Upkeep) -> dict[str, Troubles]:
+        """Why the server is not well, by the reasons of `/healthz` that come of what is kept."""
+        return {
+            "disk_low": self.disk.troubles,
+            "retention_failing": upkeep.troubles,
+            "store_damaged": lambda: self.journal.incidents,
+        }
 
 
 async def _open_store(settings: Settings, stack: contextlib.AsyncExitStack) -> _Stored:
@@ -217,6 +221,21 @@ def _running(model: str, engine: Capabilities, notices: tuple[str, ...], chosen:
 
 def _keep(settings: Settings) -> Keep:
     return Keep(for_s=settings.keep_for_s or None, size_bytes=int(settings.keep_gb * 1e9) if settings.keep_gb else None)
+
+
+def _format(name: str, files: ModelFiles, fleet: Fleet, served: Served) -> tuple[AnswerFormat, str]:
+    return read_by(name, format_of(name, files), fleet.first.capabilities, served)
+
+
+def _pool(fleet: Fleet, served: Served, policy: Policy, stack: contextlib.AsyncExitStack) -> EnginePool:
+    engine = fleet.pool(served, _now, policy.forget)
+    stack.push_async_callback(engine.close)
+    return engine
+
+
+def _rollouts(settings: Settings, stored: _Stored, stack: contextlib.AsyncExitStack) -> Rollouts:
+    policies = _policies(settings, _siblings(settings, stack), stored.disk)
+    return Rollouts(stored.journal, stored.reader, _now, policies)
 
 
 def _policies(settings: Settings, siblings: Siblings, disk: Disk) -> Policies:
@@ -290,14 +309,16 @@ def _without_window(world: World) -> tuple[str, ...]:
     return ()
 
 
-async def _connect(settings: Settings, show: ShowProgress) -> Fleet:
+async def _connect(settings: Settings, show: ShowProgress, stack: contextlib.AsyncExitStack) -> Fleet:
     embedded = EmbeddedSettings(cache_home(), settings.context_length, settings.slots)
     kind, targets = EngineKind(settings.engine_kind), (settings.engine, *settings.more_engines)
     keys = EngineKeys.read(settings.engine_api_key, settings.engine_api_keys, engine_names(targets))
-    return await Fleet.connect(
+    fleet = await Fleet.connect(
         targets,
         lambda target: connect(target, kind, keys.of(*engine_names((target,))), embedded=embedded, show=show),
     )
+    stack.push_async_callback(fleet.close)
+    return fleet
 
 
 def _mint_call_id() -> str:

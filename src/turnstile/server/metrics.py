@@ -53,36 +53,13 @@ class Metrics:
         self._drift_tokens = self._counter(
             "drift_tokens", "Sampled tokens in compared prompts, and the wrong ones", "side"
         )
-        self._seconds = Histogram(
-            "turnstile_call_seconds", "From request to last byte", buckets=_SECONDS, registry=self.registry
-        )
-        self._added = Histogram(
-            "turnstile_added_seconds",
-            "What Turnstile itself took for a call: all that was no wait for an engine, a queue, a hold or the client",
-            buckets=_OWN_SECONDS,
-            registry=self.registry,
-        )
-        self._stages = Histogram(
-            "turnstile_stage_seconds",
-            "What a call waited for, or spent: queue, hold, plan, store",
-            ("stage",),
-            buckets=_OWN_SECONDS + _SECONDS[-4:],
-            registry=self.registry,
-        )
-        self._engine = self._of_engines("engine_seconds", "From the first request to the engine to its last id")
-        self._first = self._of_engines(
-            "engine_first_token_seconds", "From the first request to the engine to its first id"
-        )
+        self._times = _Times(self.registry)
         # Finding a label's figure costs more than counting.
         self._sides = {side: self._tokens.labels(side) for side in ("prompt", "held", "added", "completion")}
-        self._of_stage = {stage: self._stages.labels(stage) for stage in ("queue", "hold", "plan", "store")}
         Gauge("turnstile_open_rollouts", "Rollouts in memory", registry=self.registry).set_function(open_rollouts)
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
         return Counter(f"turnstile_{name}", what, labels, registry=self.registry)
-
-    def _of_engines(self, name: str, what: str) -> Histogram:
-        return Histogram(f"turnstile_{name}", what, ("engine",), buckets=_SECONDS, registry=self.registry)
 
     def answered(self, report: CallReport) -> None:
         """Count one request of an agent that is over."""
@@ -95,7 +72,7 @@ class Metrics:
             self._repeats.labels(report.repeat).inc()
         elif report.call_id and report.prompted.history != "none":
             self._planned(report.prompted)
-        self._spent(report.prompted.engine, report.took)
+        self._times.spent(report.prompted.engine, report.took)
 
     def _planned(self, call: Prompted) -> None:
         self._prompts.labels(call.history).inc()
@@ -107,19 +84,6 @@ class Metrics:
             self._masked.labels(reason).inc(count)
         if call.continuations:
             self._continued.inc(call.continuations)
-
-    def _spent(self, engine: str, took: Took) -> None:
-        self._seconds.observe(took.total_s)
-        if took.added_s is not None:
-            self._added.observe(took.added_s)
-        stages = (("queue", took.queue_s), ("hold", took.hold_s), ("plan", took.plan_s), ("store", took.stored_s))
-        for stage, spent_s in stages:
-            if spent_s is not None:
-                self._of_stage[stage].observe(spent_s)
-        if took.engine_s is not None:
-            self._engine.labels(engine).observe(took.engine_s)
-        if took.first_token_s is not None:
-            self._first.labels(engine).observe(took.first_token_s)
 
     def finished(self, counts: TokenCounts) -> None:
         """Count what becomes of the tokens of a rollout that was finished."""
@@ -141,3 +105,54 @@ class Metrics:
     def text(self) -> bytes:
         """The exposition format."""
         return generate_latest(self.registry)
+
+
+class _Times:
+    """Where the time of calls goes."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._seconds = _histogram(registry, "call_seconds", "From request to last byte", _SECONDS)
+        self._added = _histogram(
+            registry,
+            "added_seconds",
+            "What Turnstile itself took for a call: all that was no wait for an engine, a queue, a hold or the client",
+            _OWN_SECONDS,
+        )
+        self._stages = _histogram(
+            registry,
+            "stage_seconds",
+            "What a call waited for, or spent: queue, hold, plan, store",
+            _OWN_SECONDS + _SECONDS[-4:],
+            "stage",
+        )
+        self._engine = _histogram(
+            registry, "engine_seconds", "From the first request to the engine to its last id", _SECONDS, "engine"
+        )
+        self._first = _histogram(
+            registry,
+            "engine_first_token_seconds",
+            "From the first request to the engine to its first id",
+            _SECONDS,
+            "engine",
+        )
+        self._of_stage = {stage: self._stages.labels(stage) for stage in ("queue", "hold", "plan", "store")}
+
+    def spent(self, engine: str, took: Took) -> None:
+        """Count what one request took, `engine` being where it was sampled."""
+        self._seconds.observe(took.total_s)
+        if took.added_s is not None:
+            self._added.observe(took.added_s)
+        stages = (("queue", took.queue_s), ("hold", took.hold_s), ("plan", took.plan_s), ("store", took.stored_s))
+        for stage, spent_s in stages:
+            if spent_s is not None:
+                self._of_stage[stage].observe(spent_s)
+        if took.engine_s is not None:
+            self._engine.labels(engine).observe(took.engine_s)
+        if took.first_token_s is not None:
+            self._first.labels(engine).observe(took.first_token_s)
+
+
+def _histogram(
+    registry: CollectorRegistry, name: str, what: str, buckets: tuple[float, ...], *labels: str
+) -> Histogram:
+    return Histogram(f"turnstile_{name}", what, labels, buckets=buckets, registry=registry)
