@@ -8,14 +8,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from turnstile.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from turnstile.client import Client, RolloutHandle
     from turnstile.errors import CallerError, EngineError, StoreError, TurnstileError
     from turnstile.server.local import serve
     from turnstile.trajectory.converters.conversion import convert
     from turnstile.trajectory.files import read
-
-__version__ = "0.1.0"
 
 __all__ = [
     "CallerError",

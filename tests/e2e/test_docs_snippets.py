@@ -111,7 +111,8 @@ def _example(name: str, folder: Path, *arguments: str, **environment: str) -> st
 
 def test_every_example_is_run_here() -> None:
     examples = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
-    assert examples == ["agent.py", "group_of_rollouts.py", "read_rows.py"]
+    # The last but one has a test of its own, tests/examples/test_own_engine.py.
+    assert examples == ["agent.py", "group_of_rollouts.py", "own_engine.py", "read_rows.py"]
 
 
 def test_the_agent_runs_with_nothing_but_a_base_url(served: tuple[Client, Path], tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class Line:
         path, _, query = self.speaker.url(Urls(), True).partition("?")
         scope = {"type": "http", "method": "POST", "headers": [], "path": path, "query_string": query.encode()}
         visit = Visit(self.dialect, path, "")
-        await self.desk.serve(Request(scope, receive), agents.Line(client.send, visit), rollout, path)
+        await self.desk.serve(Request(scope, receive), agents.Line(client.send, visit, self.desk.told), rollout, path)
 
 
 class Urls:

@@ -31,7 +31,7 @@ AGENTS = {
     )
 }
 """Routes that an agent's key opens, of its own rollout; all others but those for everybody are operators'."""
-EVERYBODY = {"/healthz"}
+EVERYBODY = {"/healthz", "/livez"}
 
 
 def _routes() -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -51,6 +52,11 @@ def test_of_an_engine_that_is_down_an_agent_is_told_no_address_and_the_journal_h
 def test_an_engine_that_refuses_turnstiles_key_is_not_told_as_if_the_agents_were_wrong(
     room: Any, speaking: Any, dialect: str, stream: bool
 ) -> None:
+    # An engine that was seen to refuse is down until it is looked at again.
+    deadline = time.monotonic() + 60
+    while room.agent().say("hi").status != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     talker = speaking.Talker(room, speaking.SPEAKERS[dialect], room.agent())
     room.fake.api_key = "changed"
     try:

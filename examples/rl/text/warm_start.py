@@ -81,7 +81,8 @@ def make_model(tokenizer: Tokenizer) -> Qwen3ForCausalLM:
     """Random weights."""
     end, padding = tokenizer.token_to_id(END), tokenizer.token_to_id(SPECIALS[0])
     config = Qwen3Config(
-        vocab_size=VOCABULARY,
+        # An id without a text could be sampled and could not be read.
+        vocab_size=tokenizer.get_vocab_size(),
         hidden_size=128,
         intermediate_size=320,
         num_hidden_layers=4,

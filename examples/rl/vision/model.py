@@ -86,7 +86,7 @@ def make_model(tokenizer: Tokenizer) -> Qwen2_5_VLForConditionalGeneration:
     """Random weights, of torch's present seed."""
     end, padding = tokenizer.token_to_id(END), tokenizer.token_to_id(SPECIALS[0])
     text = {
-        "vocab_size": VOCABULARY,
+        "vocab_size": tokenizer.get_vocab_size(),
         "hidden_size": HIDDEN,
         "intermediate_size": 256,
         "num_hidden_layers": 3,

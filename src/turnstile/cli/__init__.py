@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from turnstile import __version__
 from turnstile.cli.audit import audit
 from turnstile.cli.certify import certify
 from turnstile.cli.demo import demo
@@ -19,6 +18,7 @@ from turnstile.cli.serve import serve
 from turnstile.cli.store import store
 from turnstile.cli.validate import validate
 from turnstile.errors import CallerError, TurnstileError
+from turnstile.version import __version__
 
 READER_GONE = 141
 """What a shell reports of a program that SIGPIPE ended."""

@@ -98,7 +98,9 @@ class Repeats:
         self._failures_told[flight.digest] += 1
         if flight.call_id not in self._forest.calls:
             # One that never began can be no answer to a retry: nothing of it stays in memory.
-            self._of_digest[flight.digest].remove(flight.call_id)
+            named = self._of_digest.get(flight.digest, [])
+            if flight.call_id in named:
+                named.remove(flight.call_id)
 
     def find(self, call: Call, digest: str) -> Found:
         """The call that a request repeats.

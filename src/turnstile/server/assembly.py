@@ -16,7 +16,6 @@ from typing import TypeAlias
 import msgspec
 from starlette.applications import Starlette
 
-from turnstile import __version__
 from turnstile.config import Settings, choice_of
 from turnstile.engines import EmbeddedSettings, EngineKind, cache_home, connect
 from turnstile.engines.base import Capabilities, Missing, Present
@@ -64,6 +63,7 @@ from turnstile.templates.files import ModelFiles
 from turnstile.templates.plugins.base import Plugin
 from turnstile.templates.proving import take_over
 from turnstile.templates.served import Served
+from turnstile.version import __version__
 
 _CALL_ID_LETTERS = string.ascii_letters + string.digits
 _CALL_ID_LENGTH = 9

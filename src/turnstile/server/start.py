@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 import msgspec
 import uvicorn
 
-from turnstile import __version__
 from turnstile.config import Settings, choice_of
 from turnstile.errors import CallerError
 from turnstile.server.assembly import Running, ShowProgress, assemble
@@ -23,6 +22,7 @@ from turnstile.server.origins import allowed_hosts
 from turnstile.server.settings_line import told_settings
 from turnstile.server.severing import unlogged
 from turnstile.server.stopping import CANCELLED_AFTER_S, Server
+from turnstile.version import __version__
 
 
 @contextlib.asynccontextmanager
