@@ -64,7 +64,8 @@ def unsound(store: Path) -> Iterator[str]:
 
 def unfaithful(store: Path, crowd: Crowd, tokenizer: Tokenizer) -> Iterator[str]:
     """Rollouts whose trajectory is not what their agent lived through: each turn once, whole, and nobody else's."""
-    nonces = {crowd.nonce(each): each for each in {seen.rollout_id for seen in crowd.seen}}
+    # One whose agent died in its first call saw nothing, and has its nonce all the same.
+    nonces = {crowd.nonce(each): each for each in {seen.rollout_id for seen in crowd.seen} | crowd.finished}
     told: dict[str, dict[int, str]] = defaultdict(dict)
     for seen in crowd.seen:
         told[seen.rollout_id][seen.turn] = seen.text

@@ -160,7 +160,10 @@ def _verdict(run: Run, crowd: Crowd, began: float) -> int:
     breaches = [*run.breaches, *crowd.wrong, *lost(run.store, crowd.seen), *unsound(run.store)]
     breaches += unfaithful(run.store, crowd, tokenizer)
     with Reader.open(run.store) as reader:
-        breaches += [f"{each.rollout_id} is still open" for each in reader.open_rollouts()]
+        # A first call that nobody waits for any more may begin a rollout behind its runner's back.
+        left = crowd.abandoned - crowd.finished
+        still_open = [each.rollout_id for each in reader.open_rollouts() if each.rollout_id not in left]
+        breaches += [f"{each} is still open" for each in still_open]
     for breach in breaches[:20]:
         _tell(f"BREACH {breach}")
     beside = ", ".join(f"{what} {count}" for what, count in sorted(run.done.items()))
