@@ -63,6 +63,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             FAMILIES.run("--default")
 
 
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keep how the run ended: what only lost a test can be told from what fell over."""
+    if session.config.cache is not None:
+        session.config.cache.set("turnstile/ended", int(exitstatus))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what tests measured (`record_property("figures", ...)`), whichever process they ran in."""
     reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
