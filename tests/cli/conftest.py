@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,4 +34,6 @@ def store(wire_up: Callable[..., Any], tools_folder: Path, tmp_path_factory: pyt
             agent.say("Hi", first.message, "Bye")
             if name == "one":
                 agent.handle.finish(reward=1.0)
+    # An export leaves its mark in a store.
+    shutil.copytree(store, store.with_name(f"{store.name}-untouched"))
     return store

@@ -19,7 +19,7 @@ from turnstile.store import Blobs, Reader
 
 @pytest.fixture
 def copy(store: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(store, tmp_path / "copy")
+    return shutil.copytree(store.with_name(f"{store.name}-untouched"), tmp_path / "copy")
 
 
 def test_a_whole_store_is_checked_in_one_line(run: Callable[..., Any], copy: Path) -> None:

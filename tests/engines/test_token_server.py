@@ -36,7 +36,7 @@ async def test_another_info_is_no_token_server(token_fake):
 
 async def test_a_missing_key_is_named(token_fake):
     token_fake.api_key = "secret"
-    with pytest.raises(EngineError, match="--engine-api-key"):
+    with pytest.raises(EngineError, match="TURNSTILE_ENGINE_API_KEY"):
         await connect(token_fake.url, EngineKind.TOKEN_SERVER)
     server = await connect(token_fake.url, EngineKind.TOKEN_SERVER, "secret")
     await server.close()
