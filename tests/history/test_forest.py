@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from datetime import UTC, datetime
 
 import msgspec
@@ -75,6 +77,19 @@ def test_a_forest_that_grew_live_equals_one_that_was_restarted_on_the_way(new_di
     for record in records[at:]:
         forest.apply(record)
     assert forest == Forest.of(records)
+
+
+@given(STEPS)
+@settings(max_examples=50, deadline=None)
+def test_a_forest_that_nobody_holds_leaves_memory_without_the_collector(new_dialogue, steps):
+    forest = Forest.of(talk(new_dialogue, steps).records)
+    alive = [weakref.ref(node) for node in forest.nodes]
+    gc.disable()
+    try:
+        del forest
+        assert not [node for reference in alive if (node := reference()) is not None]
+    finally:
+        gc.enable()
 
 
 def test_forests_of_other_records_differ(dialogue):

@@ -334,7 +334,7 @@ class Forest:
         )
         self._nodes[node.ref] = node
         if parent is not None:
-            parent.grown.append(node)
+            parent.grow(node)
         self.index.add(node, prompt.keys, prompt.whole)
 
     def _prompt_keys(self, started: CallStarted) -> _PromptKeys:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -85,7 +86,7 @@ class Step(NamedTuple):
     """False: the next completion goes on writing its answer, and the answer of that one stands there."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Node:
     """One completion. Immutable; only the list of its children grows with the forest."""
 
@@ -106,13 +107,18 @@ class Node:
     before: Past
     """Of the messages before `message`."""
     runs: HeldRuns
-    grown: list[Node] = field(default_factory=list["Node"])
-    """The children so far; only the forest appends."""
+    _grown: list[weakref.ref[Node]] = field(default_factory=list[weakref.ref["Node"]], init=False)
+    """The children so far. Weak, since they hold their parent: without a cycle, a forest leaves memory when it is
+    dropped, and not when Python's collector next walks over all that is held, which is next to never (cli/serve.py)."""
+
+    def grow(self, child: Node) -> None:
+        """Take a new child, which the forest keeps alive; only the forest does this."""
+        self._grown.append(weakref.ref(child))
 
     @property
     def children(self) -> Sequence[Node]:
-        """Completions whose prompt keeps ids of this path, in commit order."""
-        return self.grown
+        """Completions whose prompt keeps ids of this path, in commit order, as long as their forest is held."""
+        return [child for grown in self._grown if (child := grown()) is not None]
 
     @property
     def held_T(self) -> IdRun:
