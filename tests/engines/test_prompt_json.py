@@ -35,5 +35,22 @@ def test_a_longer_prompt_of_the_same_conversation_is_written_from_where_the_last
     )
 
 
+def test_a_conversation_that_has_been_quiet_for_ten_minutes_is_forgotten() -> None:
+    now = iter([0.0, 1.0, 600.5, 601.5])
+    writer = PromptJson(clock=lambda: next(now))
+    remembered = []
+    for affinity in ("over", "slow", "slow", "new"):
+        writer.of(affinity, IdRun.of([1]))
+        remembered.append(writer.remembered)
+    assert remembered == [("over",), ("over", "slow"), ("slow",), ("slow", "new")]
+
+
+def test_the_longest_quiet_conversation_goes_where_bytes_run_out() -> None:
+    writer = PromptJson(kept_bytes=2 * (4 + 1))
+    for affinity in ("a", "b", "a", "c"):
+        writer.of(affinity, IdRun.of([1]))
+    assert writer.remembered == ("a", "c")
+
+
 def test_ids_are_written_without_blanks() -> None:
     assert ids_json([5, 60, 700]) == b"5,60,700"

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
 from turnstile.tokens import IdRun
 
 _KEPT_BYTES = 64 * 1024 * 1024
+_KEPT_S = 600.0
+"""A conversation that was quiet for so long is mostly over; one that is not costs one prompt written whole."""
+
+
+class _Kept(NamedTuple):
+    """The last prompt of a conversation."""
+
+    prompt_T: IdRun
+    json: bytes
+    at_s: float
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.json) + len(self.prompt_T.packed)
 
 
 def ids_json(ids: list[int]) -> bytes:
@@ -17,14 +35,26 @@ def ids_json(ids: list[int]) -> bytes:
 
 
 class PromptJson:
-    """Remembers the JSON of each conversation's last prompt, within a bound in bytes.
+    """Remembers the JSON of each conversation's last prompt, within a bound in bytes and in time.
 
     A turn costs what it adds: the JSON of a prompt that begins with the remembered one is that one's and the rest.
     """
 
-    def __init__(self, kept_bytes: int = _KEPT_BYTES) -> None:
-        self._kept: OrderedDict[str, tuple[IdRun, bytes]] = OrderedDict()
+    def __init__(self, kept_bytes: int = _KEPT_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
+        """Remember nothing yet.
+
+        Args:
+            kept_bytes: of all prompts that are remembered, ids and JSON.
+            clock: seconds, never going back.
+        """
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._room = kept_bytes
+        self._clock = clock
+
+    @property
+    def remembered(self) -> tuple[str, ...]:
+        """The conversations whose last prompt is known, the one that was asked for last at the end."""
+        return tuple(self._kept)
 
     def of(self, affinity: str, prompt_T: IdRun) -> bytes:
         """The inside of the prompt's JSON array.
@@ -33,8 +63,10 @@ class PromptJson:
             affinity: prompts with the same value are likely to begin alike; empty = nothing is remembered.
             prompt_T: int32[T].
         """
-        known_T, known = self._kept.pop(affinity, (IdRun(), b""))
-        self._room += len(known) + len(known_T.packed)
+        known_T, known = IdRun(), b""
+        if (kept := self._kept.pop(affinity, None)) is not None:
+            known_T, known = kept.prompt_T, kept.json
+            self._room += kept.size
         if not known_T or not prompt_T.startswith(known_T):
             written = ids_json(prompt_T.tolist())
         elif len(known_T) == len(prompt_T):
@@ -42,12 +74,15 @@ class PromptJson:
         else:
             written = known + b"," + ids_json(prompt_T.slice(len(known_T)).tolist())
         if affinity:
-            self._remember(affinity, prompt_T, written)
+            self._remember(affinity, _Kept(prompt_T, written, self._clock()))
         return written
 
-    def _remember(self, affinity: str, prompt_T: IdRun, written: bytes) -> None:
-        self._kept[affinity] = (prompt_T, written)
-        self._room -= len(written) + len(prompt_T.packed)
-        while self._room < 0 and self._kept:
-            _, (dropped_T, dropped) = self._kept.popitem(last=False)
-            self._room += len(dropped) + len(dropped_T.packed)
+    def _remember(self, affinity: str, last: _Kept) -> None:
+        self._kept[affinity] = last
+        self._room -= last.size
+        while self._kept:
+            longest_quiet = next(iter(self._kept.values()))
+            if self._room >= 0 and last.at_s - longest_quiet.at_s <= _KEPT_S:
+                return
+            self._kept.popitem(last=False)
+            self._room += longest_quiet.size
