@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from turnstile.conversation import JsonText
-from turnstile.engines.wire import WireAnswer, refused
+from turnstile.engines.wire import WireAnswer, json_as, refused, words_of
 from turnstile.errors import CallerError, EngineError
 
 T = TypeVar("T")
@@ -151,20 +151,14 @@ def read(answer: WireAnswer, shape: type[T]) -> T:
     """
     if answer.status != 200:
         raise _refusal(answer)
-    try:
-        return msgspec.json.decode(answer.body, type=shape)
-    except msgspec.ValidationError as problem:
-        raise broken(str(problem)) from problem
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise broken(f"it is not JSON ({problem}; it starts with {answer.body[:60]!r})") from problem
+    return json_as(answer.body, shape, broken)
 
 
 def _refusal(answer: WireAnswer) -> CallerError | EngineError:
     try:
         detail = msgspec.json.decode(answer.body, type=ErrorBody).error
     except msgspec.DecodeError:
-        text = answer.body[:200].decode(errors="replace").strip()
-        detail = ErrorDetail(message="a page of HTML" if text.startswith("<") else text)
+        detail = ErrorDetail(message=words_of(answer.body))
     if detail.type == "exceed_context_size_error":
         return CallerError(
             f"The prompt has {detail.n_prompt_tokens} tokens and the engine's context holds {detail.n_ctx}",

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from turnstile.engines.wire import WireAnswer, refused
+from turnstile.engines.wire import WireAnswer, json_as, refused, words_of
 from turnstile.errors import CallerError, EngineError
 
 T = TypeVar("T")
@@ -31,7 +31,6 @@ _OVERFLOWS = (
 _REMEDIES = {
     NOT_FOUND: "Give the address of an SGLang server, or leave --engine-kind out: what answers there is then found out",
 }
-_SHOWN_BYTES = 200
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
@@ -176,12 +175,7 @@ def refusal(status: int, message: str) -> CallerError | EngineError:
 
 def decoded(body: bytes, shape: type[T]) -> T:
     """JSON as `shape`. Raises: EngineError `engine_broken`, naming the field."""
-    try:
-        return msgspec.json.decode(body, type=shape)
-    except msgspec.ValidationError as problem:
-        raise broken(str(problem)) from problem
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise broken(f"it is not JSON ({problem}; it starts with {body[:60]!r})") from problem
+    return json_as(body, shape, broken)
 
 
 def read(answer: WireAnswer, shape: type[T]) -> T:
@@ -201,5 +195,4 @@ def _message(body: bytes) -> str:
     try:
         return msgspec.json.decode(body, type=_ErrorBody).said
     except msgspec.DecodeError:
-        text = body[:_SHOWN_BYTES].decode(errors="replace").strip()
-        return "a page of HTML" if text.startswith("<") else text
+        return words_of(body)

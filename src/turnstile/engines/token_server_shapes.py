@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from turnstile.engines.wire import WireAnswer, refused
+from turnstile.engines.wire import WireAnswer, json_as, refused, words_of
 from turnstile.errors import CallerError, EngineError
 from turnstile.tokens import LOWEST_LOGPROB
 
@@ -20,7 +20,6 @@ PROTOCOL = "turnstile.engine/1"
 """What `/info` calls this wire."""
 OVERFLOW = "context_length_exceeded"
 _SLACK = 1e-4
-_SHOWN_BYTES = 200
 _REMEDIES = {
     TOO_MANY_REQUESTS: "Send fewer requests at once, or start another engine",
     SERVICE_UNAVAILABLE: "Send the request again; start another engine if it stays busy",
@@ -178,12 +177,7 @@ def refusal(status: int, detail: ErrorDetail) -> CallerError | EngineError:
 
 def decoded(body: bytes, shape: type[T]) -> T:
     """JSON as `shape`. Raises: EngineError `engine_broken`, naming the field."""
-    try:
-        return msgspec.json.decode(body, type=shape)
-    except msgspec.ValidationError as problem:
-        raise broken(str(problem)) from problem
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise broken(f"it is not JSON ({problem}; it starts with {body[:60]!r})") from problem
+    return json_as(body, shape, broken)
 
 
 def read(answer: WireAnswer, shape: type[T]) -> T:
@@ -203,5 +197,4 @@ def _detail(body: bytes) -> ErrorDetail:
     try:
         return msgspec.json.decode(body, type=ErrorBody).error
     except (msgspec.DecodeError, UnicodeDecodeError):
-        text = body[:_SHOWN_BYTES].decode(errors="replace").strip()
-        return ErrorDetail("a page of HTML" if text.startswith("<") else text)
+        return ErrorDetail(words_of(body))

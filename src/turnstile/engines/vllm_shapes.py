@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from turnstile.engines.wire import WireAnswer
+from turnstile.engines.wire import WireAnswer, json_as, words_of
 from turnstile.engines.wire import refused as refused_by
 from turnstile.errors import CallerError, EngineError
 
@@ -119,12 +119,7 @@ def is_closed(answer: WireAnswer) -> bool:
 
 def decoded(body: bytes, shape: type[T]) -> T:
     """JSON as `shape`. Raises: EngineError `engine_broken`, naming the field."""
-    try:
-        return msgspec.json.decode(body, type=shape)
-    except msgspec.ValidationError as problem:
-        raise broken(str(problem)) from problem
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise broken(f"it is not JSON ({problem}; it starts with {body[:60]!r})") from problem
+    return json_as(body, shape, broken)
 
 
 def read(answer: WireAnswer, shape: type[T]) -> T:
@@ -148,8 +143,7 @@ def detail_of(body: bytes) -> ErrorDetail:
     try:
         return msgspec.json.decode(body, type=ErrorBody).error
     except (msgspec.DecodeError, UnicodeDecodeError):
-        text = body[:_SHOWN_BYTES].decode(errors="replace").strip()
-        return ErrorDetail("a page of HTML" if text.startswith("<") else text)
+        return ErrorDetail(words_of(body, _SHOWN_BYTES))
 
 
 def refused(status: int, detail: ErrorDetail) -> CallerError | EngineError:

@@ -32,6 +32,7 @@ ANSWER_LIMIT_BYTES = 128 * 1024 * 1024
 _CHUNK_BYTES = 1 << 18
 _KEY_WRONG = frozenset((401, 403))
 _OK = 200
+_SHOWN_BYTES = 200
 
 
 class WireAnswer(msgspec.Struct, frozen=True):
@@ -216,6 +217,30 @@ def refused(engine: str, status: int, said: str, remedy: str) -> EngineError:
             code="engine_key_refused",
         )
     return EngineError(f"{engine} refused the request with {told}", remedy=remedy, code="engine_refused", status=status)
+
+
+def json_as(body: bytes, shape: type[T], broken: Callable[[str], EngineError]) -> T:
+    """JSON as `shape`.
+
+    Args:
+        body: what the engine sent.
+        shape: what it should be.
+        broken: makes the engine's own error from what is wrong.
+
+    Raises: what `broken` makes, naming the field.
+    """
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except msgspec.ValidationError as problem:
+        raise broken(str(problem)) from problem
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise broken(f"it is not JSON ({problem}; it starts with {body[:60]!r})") from problem
+
+
+def words_of(body: bytes, most_bytes: int = _SHOWN_BYTES) -> str:
+    """What an error's page says that is not the engine's JSON: its beginning, or that it is a page of HTML."""
+    text = body[:most_bytes].decode(errors="replace").strip()
+    return "a page of HTML" if text.startswith("<") else text
 
 
 async def _whole(response: aiohttp.ClientResponse, api_key: str) -> WireAnswer:
