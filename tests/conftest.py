@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from turnstile.engines.smollm import say_nothing
 from turnstile.server.local import serving
 from turnstile.templates.files import ModelFiles
 from turnstile.templates.tokenizer import Tokenizer
+
+# The fakes are no package, stand in for programs that know nothing of Turnstile, and share a module.
+sys.path.append(str(Path(__file__).parent / "fakes"))
 
 FETCH = Path(__file__).parent / "families" / "fetch.py"
 FAMILY_FIXTURES = frozenset({"family", "family_files", "package_file"})
@@ -110,10 +114,10 @@ def package_file() -> Callable[[str, str], Path]:
     return cache(lambda package, name: FAMILIES.path(name, "--file", package, name))
 
 
-def by_path(name: str, folder: str = "fakes") -> Any:
-    """A module of a folder of `tests`, which is no package."""
+def by_path(name: str) -> Any:
+    """A module of `tests/engines_real`, which is no package; its names are too common for `sys.path`."""
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / folder / f"{name}.py")
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "engines_real" / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None
         sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -124,55 +128,55 @@ def by_path(name: str, folder: str = "fakes") -> Any:
 @pytest.fixture(scope="session")
 def fakes() -> Any:
     """The module of the fake llama.cpp server."""
-    return by_path("llamacpp_fake")
+    return import_module("llamacpp_fake")
 
 
 @pytest.fixture(scope="session")
 def load_fake() -> Callable[[str], Any]:
     """The module of any fake, by its file's name."""
-    return by_path
+    return import_module
 
 
 @pytest.fixture(scope="session")
 def vllm_fakes() -> Any:
     """The module of the fake vLLM server."""
-    return by_path("vllm_fake")
+    return import_module("vllm_fake")
 
 
 @pytest.fixture(scope="session")
 def wires() -> Any:
     """The module with the agent's and the runner's side of a server over the fake."""
-    return by_path("wired")
+    return import_module("wired")
 
 
 @pytest.fixture(scope="session")
 def seeing() -> Any:
     """The module with an engine at the seam that is shown images."""
-    return by_path("seeing")
+    return import_module("seeing")
 
 
 @pytest.fixture(scope="session")
 def responding() -> Any:
     """The module with an agent that speaks OpenAI Responses."""
-    return by_path("responding")
+    return import_module("responding")
 
 
 @pytest.fixture(scope="session")
 def speaking() -> Any:
     """The module with one conversation in every dialect."""
-    return by_path("speaking")
+    return import_module("speaking")
 
 
 @pytest.fixture(scope="session")
 def toy() -> Any:
     """The module of a toy language model, and of talks that it recorded."""
-    return by_path("toy_model")
+    return import_module("toy_model")
 
 
 @pytest.fixture(scope="session")
 def retelling() -> Any:
     """The module with what clients of each dialect do to an answer that they bring back."""
-    return by_path("retelling")
+    return import_module("retelling")
 
 
 @pytest.fixture(scope="session")
@@ -249,16 +253,16 @@ def wired(_wired_once: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 @pytest.fixture(scope="session")
 def real_engines() -> Any:
     """The module that starts real engines; skips, with the reason, where they are not installed."""
-    missing = by_path("install", "engines_real").missing("tiny-qwen3")
+    missing = by_path("install").missing("tiny-qwen3")
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)} (`make engines` installs it)")
-    return by_path("serve", "engines_real")
+    return by_path("serve")
 
 
 @pytest.fixture(scope="session")
 def token_servers() -> Any:
     """The module that starts the examples' engine; skips, with the reason, where TRL's environment is not there."""
-    module = by_path("token_server", "engines_real")
+    module = by_path("token_server")
     module.PYTHON, reason = module.trl_python()
     if module.PYTHON is None:
         pytest.skip(f"the environment of TRL: {reason}")

@@ -14,6 +14,10 @@ from typing import Any
 
 from turnstile.templates.tokenizer import Tokenizer
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "fakes"))
+from llamacpp_fake import LlamaFake
+from wired import Rows
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -57,7 +61,6 @@ def scripted(folder: Path, seed: int, token_delay_s: float, calls: float = 0.0) 
         calls: the share of answers that end in a tool call.
     """
     load(ROOT / "benchmarks" / "materials.py").Materials.make(folder, sampled=32)
-    fakes, wires = load(ROOT / "tests" / "fakes" / "llamacpp_fake.py"), load(ROOT / "tests" / "fakes" / "wired.py")
     tokenizer = Tokenizer.from_json((folder / "tokenizer.json").read_text(encoding="utf-8"))
     special = frozenset(token.id for token in tokenizer.added if token.special)
     stop = tokenizer.id_of("<|im_end|>")
@@ -71,8 +74,8 @@ def scripted(folder: Path, seed: int, token_delay_s: float, calls: float = 0.0) 
         said = [token for word in draw.choices(words, k=draw.randint(4, 16)) for token in word]
         return [*said, *(call if draw.random() < calls else ()), stop]
 
-    fake = fakes.LlamaFake(
-        wires.Rows(tokenizer), special=special, eos=frozenset((stop,)), model="m", slots=512, context=1 << 20,
+    fake = LlamaFake(
+        Rows(tokenizer), special=special, eos=frozenset((stop,)), model="m", slots=512, context=1 << 20,
         token_delay_s=token_delay_s, answer=answer,
     )  # fmt: skip
     fake.requests = _Nothing()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import struct
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +32,6 @@ WEATHER = {
     },
 }
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call><|im_end|>'
-
-
-def load(name: str) -> Any:
-    """A module of `tests/fakes`, which is no package."""
-    if name not in sys.modules:
-        file = Path(__file__).parents[1] / "fakes" / f"{name}.py"
-        spec = importlib.util.spec_from_file_location(name, file)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
 
 
 class Standing:
@@ -94,8 +81,8 @@ def _stand_once(
             tokenizer = tokenizers_of(folder)
             end = tokenizer.id_of("<|im_end|>")
             assert end is not None
-            fake = load("sglang_fake").SglangFake(
-                load("wired").Rows(tokenizer),
+            fake = import_module("sglang_fake").SglangFake(
+                import_module("wired").Rows(tokenizer),
                 special=frozenset(token.id for token in tokenizer.added if token.special),
                 eos=frozenset({end}),
                 model="m",
@@ -231,7 +218,7 @@ def test_no_turn_comes_of_an_answer_that_went_wrong_and_the_next_one_is_spliced(
     first = sdk.chat.completions.create(model="m", messages=messages, max_tokens=99).choices[0].message
     messages += [first, {"role": "user", "content": "Go on."}]
     standing.script("<think>\n\n</think>\n\nTwo, three and four.<|im_end|>")
-    standing.fake.faults.append(load("sglang_fake").Fault[fault])
+    standing.fake.faults.append(import_module("sglang_fake").Fault[fault])
     with pytest.raises(openai.APIError) as caught:
         if streamed:
             for _ in sdk.chat.completions.create(model="m", messages=messages, max_tokens=99, stream=True):
@@ -256,7 +243,7 @@ def test_a_number_that_is_none_masks_its_tokens(
     standing = stand()
     sdk = standing.begin(stack)
     standing.script("<think>\n\n</think>\n\nOne.<|im_end|>")
-    standing.fake.faults.append(load("sglang_fake").Fault.CLAMPED)
+    standing.fake.faults.append(import_module("sglang_fake").Fault.CLAMPED)
     sdk.chat.completions.create(model="m", messages=[{"role": "user", "content": "Count."}], max_tokens=99)
     (sequence,) = exported(standing, tmp_path).sequences
     assert [part.trainable for part, _ in sequence.sampled_segments()] == [False]
@@ -285,7 +272,7 @@ def test_an_answer_that_a_weight_update_aborts_is_an_error_and_no_turn(
     standing = stand()
     sdk = standing.begin(stack)
     standing.script("<think>\n\n</think>\n\nOne two three.<|im_end|>")
-    standing.fake.faults.append(load("sglang_fake").Fault.UPDATE)
+    standing.fake.faults.append(import_module("sglang_fake").Fault.UPDATE)
     with pytest.raises(openai.InternalServerError) as caught:
         sdk.chat.completions.create(model="m", messages=[{"role": "user", "content": "Count."}], max_tokens=99)
     assert caught.value.status_code == 503
@@ -306,7 +293,7 @@ def test_an_aborted_answer_is_taken_up_again_where_that_is_wanted(
     cut = 3 if fault == "UPDATE" else 2
     standing.fake.script(answer[cut:])
     standing.fake.weight_version = "7"
-    standing.fake.faults.append(load("sglang_fake").Fault[fault])
+    standing.fake.faults.append(import_module("sglang_fake").Fault[fault])
     told = sdk.chat.completions.create(model="m", messages=[{"role": "user", "content": "Count."}], max_tokens=99)
     assert told.choices[0].message.content == "One two three."
     first, second = standing.prompts
@@ -364,7 +351,7 @@ def test_an_image_that_the_engine_tokenized_away_is_an_error_and_no_turn(
     standing = stand("qwen2.5-vl")
     sdk = standing.begin(stack)
     standing.script("A square.<|im_end|>")
-    standing.fake.faults.append(load("sglang_fake").Fault.RETOKENIZED)
+    standing.fake.faults.append(import_module("sglang_fake").Fault.RETOKENIZED)
     with pytest.raises(openai.APIStatusError, match="image_in_wrong_place") as caught:
         sdk.chat.completions.create(model="m", messages=[shown("What is it?", 28)], max_tokens=99)  # type: ignore[list-item]
     assert caught.value.status_code == 502

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import secrets
 import subprocess
@@ -25,15 +24,6 @@ from turnstile.tokens import IdRun
 
 _FAKES = Path(__file__).parents[1] / "fakes"
 _HEAD = Head("fingerprint", "model", "tokenizer", 0, "template", "{}", ())
-
-
-def _load_fake(name):
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, _FAKES / f"{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
 
 
 class ByteVocabulary:
@@ -94,12 +84,6 @@ def prompt():
 
 
 @pytest.fixture
-def fakes():
-    """The module of the fake llama.cpp server."""
-    return _load_fake("llamacpp_fake")
-
-
-@pytest.fixture
 def vocabulary():
     return ByteVocabulary()
 
@@ -123,9 +107,9 @@ async def engine(fake, vocabulary):
 
 
 @pytest.fixture
-def sglang_fakes():
+def sglang_fakes(load_fake):
     """The module of the fake SGLang server."""
-    return _load_fake("sglang_fake")
+    return load_fake("sglang_fake")
 
 
 @pytest.fixture
@@ -144,12 +128,6 @@ async def sglang(sglang_fake, vocabulary):
     engine = server.speaking(vocabulary, seeds=lambda: 7)
     yield engine
     await engine.close()
-
-
-@pytest.fixture
-def vllm_fakes():
-    """The module of the fake vLLM server."""
-    return _load_fake("vllm_fake")
 
 
 @pytest.fixture
@@ -174,9 +152,9 @@ async def vllm(vllm_fake, vocabulary):
 
 
 @pytest.fixture
-def token_fakes():
+def token_fakes(load_fake):
     """The module of the fake token server."""
-    return _load_fake("token_server_fake")
+    return load_fake("token_server_fake")
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ there. `TURNSTILE_ENGINES=real`, which `make engines` sets, adds real vLLM and a
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import math
 import os
@@ -17,6 +16,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -37,22 +37,10 @@ from turnstile.templates.gguf import tokenizer_files
 from turnstile.templates.tokenizer import Tokenizer
 from turnstile.tokens import IdRun, Vocabulary
 
-TESTS = Path(__file__).parents[1]
 HAS_ALL = os.environ.get("TURNSTILE_ENGINES") == "real"
 SEED = 7
 CONTEXT = 256
 """Of the real llama.cpp and of the fakes."""
-
-
-def by_path(path: Path) -> Any:
-    """A module that is in no package."""
-    if path.stem not in sys.modules:
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[path.stem] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[path.stem])
-    return sys.modules[path.stem]
 
 
 class Bytes:
@@ -342,7 +330,7 @@ class Faked(Subject):
 
     @classmethod
     def module_of(cls) -> Any:
-        return by_path(TESTS / "fakes" / f"{cls.module}.py")
+        return import_module(cls.module)
 
     @classmethod
     async def open(cls, url: str) -> Engine:

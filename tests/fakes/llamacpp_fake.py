@@ -1,7 +1,7 @@
 """A llama.cpp server made of nothing but its wire: real HTTP, real JSON shapes, scripted answers, and faults on demand.
 
-It imports nothing of Turnstile. Load it by its path (`importlib.util.spec_from_file_location`; put the module into
-`sys.modules` first), or run it: `python tests/fakes/llamacpp_fake.py` prints its address.
+It imports nothing of Turnstile. Import it by its name, with this folder in `sys.path`, or run it:
+`python tests/fakes/llamacpp_fake.py` prints its address.
 
     fake = LlamaFake(token_bytes=[...], special={0, 1}, eos={1})
     fake.script([5, 6, 7, 1])                    # the next new prompt is answered with these ids, then the next one
@@ -26,19 +26,14 @@ from __future__ import annotations
 import asyncio
 import codecs
 import enum
-import heapq
 import json
 import math
-import threading
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
-
-Answer = Callable[[list[int]], list[int]]
+from fake_server import FakeServer, cut
 
 MEDIA_MARKER = "<__media_fake__>"
 IMAGE_TOKENS = 3
@@ -97,52 +92,27 @@ _REFUSALS: dict[Fault | None, tuple[int, str, str]] = {
 
 
 @dataclass
-class LlamaFake:
+class LlamaFake(FakeServer):
     """See the module."""
 
-    token_bytes: Sequence[bytes]
-    special: frozenset[int] = frozenset()
-    eos: frozenset[int] = frozenset()
-    context: int = 4096
     slots: int = 2
-    api_key: str = ""
-    model: str = "fake"
     chat_template: str = ""
-    token_delay_s: float = 0.0
     slow_s: float = 0.3
     cut_bytes: int = 0
     last_length: int = 0
     """How many bytes the latest body has, or would have if it were not cut."""
-    held: bool = False
-    """Whether answers wait until this is taken back."""
     empties_idle_slots: bool = False
     """As a server with one cache for all slots does: a slot that is named has lost its cache."""
-    logit: Callable[[int], float] = lambda token: -(token % 13) / 2
-    answer: Answer | None = None
     encode: Callable[[str], list[int]] | None = None
     """Its tokenizer. With one it takes images, each of `IMAGE_TOKENS`, and puts nothing around them."""
-    faults: deque[Fault] = field(default_factory=deque)
     requests: list[dict[str, Any]] = field(default_factory=list)
     heads: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     """Target and headers of every request, names in lower case."""
     aborted: int = 0
-    port: int = 0
     begun: int = 0
     """New prompts, continuations left out."""
-    _scripted: deque[list[int]] = field(default_factory=deque)
     _running: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
     _busy: set[int] = field(default_factory=set)
-    _normaliser: dict[float, float] = field(default_factory=dict)
-    _likeliest: dict[int, list[int]] = field(default_factory=dict)
-
-    def script(self, *answers: Sequence[int]) -> None:
-        """Answer the next new prompts with these ids, one after the other."""
-        self._scripted.extend(list(answer) for answer in answers)
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether no scripted answer and no fault is left."""
-        return not self._scripted and not self.faults
 
     def forget(self) -> None:
         """Drop scripted answers and faults, and be quick again."""
@@ -150,51 +120,7 @@ class LlamaFake:
         self.faults.clear()
         self.token_delay_s, self.held, self.answer = 0.0, False, None
 
-    def logprob(self, token: int, temperature: float = 1.0) -> float:
-        """Natural log of the probability of an id, in any place."""
-        if temperature not in self._normaliser:
-            weights = (math.exp(self.logit(one) / temperature) for one in range(len(self.token_bytes)))
-            self._normaliser[temperature] = math.log(math.fsum(weights))
-        return self.logit(token) / temperature - self._normaliser[temperature]
-
-    @asynccontextmanager
-    async def serving(self, port: int = 0) -> AsyncGenerator[str]:
-        """The base URL, for as long as the block runs; port 0 = any free one."""
-        runner = web.AppRunner(self._app(), handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        self.port = runner.addresses[0][1]
-        try:
-            yield f"http://127.0.0.1:{self.port}"
-        finally:
-            await runner.cleanup()
-
-    @contextmanager
-    def in_thread(self, port: int = 0) -> Generator[str]:
-        """The same, in a thread with its own event loop."""
-        started: deque[str] = deque()
-        ready = threading.Event()
-        stop = asyncio.Event()
-        loop = asyncio.new_event_loop()
-
-        async def serve() -> None:
-            async with self.serving(port) as url:
-                started.append(url)
-                ready.set()
-                await stop.wait()
-
-        thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
-        thread.start()
-        if not ready.wait(10):
-            raise RuntimeError("the fake engine did not start")
-        try:
-            yield started[0]
-        finally:
-            loop.call_soon_threadsafe(stop.set)
-            thread.join(10)
-            loop.close()
-
-    def _app(self) -> web.Application:
+    def app(self) -> web.Application:
         app = web.Application(client_max_size=1 << 26, middlewares=[self._keyed])
         app.router.add_get("/health", self._health)
         app.router.add_get("/props", self._props)
@@ -293,9 +219,7 @@ class LlamaFake:
             reply = self._reply(body, [forced if forced is not None else body["logit_bias"][0][0]], "limit")
         else:
             tokens, ended = self._next(body.get("id_slot", -1), prompt, max(1, body["n_predict"]))
-            await asyncio.sleep(self.token_delay_s * len(tokens))
-            while self.held:  # noqa: ASYNC110 - taken back by another thread, which has no event of this loop
-                await asyncio.sleep(0.005)
+            await self.pace(len(tokens))
             reply = self._reply(body, tokens, "eos" if ended else "limit")
         written = json.dumps(_spoiled(reply, fault, len(self.token_bytes))).encode()
         self.last_length = len(written)
@@ -307,8 +231,7 @@ class LlamaFake:
         if fault is Fault.HANG:
             await asyncio.Event().wait()
         if fault is Fault.RESET:
-            assert request.transport is not None
-            request.transport.abort()
+            cut(request)
             return web.Response()
         if fault is Fault.SLOW:
             await asyncio.sleep(self.slow_s)
@@ -344,7 +267,7 @@ class LlamaFake:
             if done and prompt[: len(start)] == start and self._covers(whole, done):
                 break
         else:
-            whole = self._scripted.popleft() if self._scripted else self._made_up(prompt)
+            whole = self.next_answer(prompt)
             start, done = prompt, []
             self.begun += 1
             self._running[slot % self.slots] = (start, whole)
@@ -360,11 +283,6 @@ class LlamaFake:
     @staticmethod
     def _covers(whole: list[int], done: list[int]) -> bool:
         return done == [whole[min(at, len(whole) - 1)] for at in range(len(done))]
-
-    def _made_up(self, prompt: list[int]) -> list[int]:
-        if self.answer is not None:
-            return self.answer(prompt)
-        return [next(iter(self.eos), 0)]
 
     def _reply(self, body: dict[str, Any], tokens: list[int], stop_type: str) -> dict[str, Any]:
         prompt: list[int] = body["prompt"]
@@ -405,18 +323,13 @@ class LlamaFake:
         return entries
 
     def _entry(self, body: dict[str, Any], token: int) -> dict[str, Any]:
-        ranked = self._ranked(body["n_probs"])
+        ranked = self.ranked(body["n_probs"])
         named = {"id": token, "token": self._shown(token), "bytes": list(self.token_bytes[token])}
         if not body.get("post_sampling_probs"):
             top = [{"id": one, "token": self._shown(one), "logprob": self.logprob(one)} for one in ranked]
             return {**named, "logprob": self.logprob(token), "top_logprobs": top}
         top = [{"id": one, "token": self._shown(one), "prob": self._prob(body, one)} for one in ranked]
         return {**named, "prob": self._prob(body, token), "top_probs": top}
-
-    def _ranked(self, count: int) -> list[int]:
-        if count not in self._likeliest:
-            self._likeliest[count] = heapq.nlargest(count, range(len(self.token_bytes)), key=self.logit)
-        return self._likeliest[count]
 
     def _prob(self, body: dict[str, Any], token: int) -> float:
         temperature = body["temperature"] or 1.0
@@ -479,8 +392,7 @@ async def _sent(request: web.Request, written: bytes, fault: Fault | None, cut_b
         response = web.StreamResponse(headers={"content-length": str(len(written))})
         await response.prepare(request)
         await response.write(written[:sent])
-        assert request.transport is not None
-        request.transport.abort()
+        cut(request)
         return response
     return web.Response(body=written, content_type="application/json")
 

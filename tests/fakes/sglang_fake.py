@@ -7,8 +7,7 @@ incremental, and the event of an abort in `srt/managers/tokenizer_manager.py` (`
 `srt/managers/schedule_batch.py` (`update_finish_state`); the expansion of images in
 `srt/multimodal/processors/base_processor.py`; spans of weights in `srt/utils/weight_versions.py`.
 
-It imports nothing of Turnstile. Load it by its path (`importlib.util.spec_from_file_location`; put the module into
-`sys.modules` first).
+It imports nothing of Turnstile. Import it by its name, with this folder in `sys.path`.
 
     fake = SglangFake(token_bytes=[...], special={0, 1}, eos={1})
     fake.script([5, 6, 7, 1])                    # the next streamed request is answered with these ids
@@ -26,17 +25,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import enum
-import heapq
 import json
-import math
-import threading
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+from fake_server import FakeServer, cut
 
 FLOAT32_MINIMUM = -3.4028234663852886e38
 
@@ -98,16 +93,10 @@ _UPDATES = (Fault.UPDATE, Fault.UPDATE_IN_QUEUE, Fault.UPDATE_JOINED)
 
 
 @dataclass
-class SglangFake:
+class SglangFake(FakeServer):
     """See the module."""
 
-    token_bytes: Sequence[bytes]
-    special: frozenset[int] = frozenset()
-    eos: frozenset[int] = frozenset()
-    context: int = 4096
-    api_key: str = ""
     admin_key: str = ""
-    model: str = "fake"
     version: str = "0.5.23"
     incremental: bool = False
     original_logprobs: bool = False
@@ -124,31 +113,18 @@ class SglangFake:
     """Its chat template."""
     placeholder_id: int | None = None
     image_tokens: Callable[[bytes], int] = lambda data: 2 + len(data) % 5
-    token_delay_s: float = 0.0
-    held: bool = False
-    """Whether tokens wait until this is taken back."""
     weight_version: str = "default"
     updates: dict[int, str] = field(default_factory=dict)
     """In the next request, the version of the weights from an output index on."""
-    logit: Callable[[int], float] = lambda token: -(token % 13) / 2
-    answer: Callable[[list[int]], list[int]] | None = None
     trims_stop_ids: bool = False
     has_old_names: bool = False
     """`/get_model_info` and `/get_server_info` only, as before the names that 0.5.23 prefers."""
-    faults: deque[Fault] = field(default_factory=deque)
     requests: list[dict[str, Any]] = field(default_factory=list)
     probes: list[dict[str, Any]] = field(default_factory=list)
     aborts: list[str] = field(default_factory=list)
     gone: int = 0
     """Requests whose client went away before the answer's end."""
     connections: set[Any] = field(default_factory=set)
-    port: int = 0
-    _scripted: deque[list[int]] = field(default_factory=deque)
-    _totals: dict[tuple[Callable[[int], float], float], float] = field(default_factory=dict)
-
-    def script(self, *answers: Sequence[int]) -> None:
-        """Answer the next streamed requests with these ids, one after the other."""
-        self._scripted.extend(list(answer) for answer in answers)
 
     def forget(self) -> None:
         """Drop what was scripted, asked and aborted, and be quick and cumulative again."""
@@ -157,52 +133,7 @@ class SglangFake:
         self.token_delay_s, self.held, self.incremental, self.answer, self.gone = 0.0, False, False, None, 0
         self.weight_version = "default"
 
-    def logprob(self, token: int, temperature: float = 1.0) -> float:
-        """Natural log of the probability of an id, in any place."""
-        key = (self.logit, temperature)
-        if key not in self._totals:
-            weights = (math.exp(self.logit(one) / temperature) for one in range(len(self.token_bytes)))
-            self._totals[key] = math.log(math.fsum(weights))
-        return self.logit(token) / temperature - self._totals[key]
-
-    @asynccontextmanager
-    async def serving(self, port: int = 0) -> AsyncGenerator[str]:
-        """The base URL, for as long as the block runs; port 0 = any free one."""
-        runner = web.AppRunner(self._app(), handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        self.port = runner.addresses[0][1]
-        try:
-            yield f"http://127.0.0.1:{self.port}"
-        finally:
-            await runner.cleanup()
-
-    @contextmanager
-    def in_thread(self, port: int = 0) -> Generator[str]:
-        """The same, in a thread with its own event loop."""
-        started: deque[str] = deque()
-        ready = threading.Event()
-        stop = asyncio.Event()
-        loop = asyncio.new_event_loop()
-
-        async def serve() -> None:
-            async with self.serving(port) as url:
-                started.append(url)
-                ready.set()
-                await stop.wait()
-
-        thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
-        thread.start()
-        if not ready.wait(10):
-            raise RuntimeError("the fake engine did not start")
-        try:
-            yield started[0]
-        finally:
-            loop.call_soon_threadsafe(stop.set)
-            thread.join(10)
-            loop.close()
-
-    def _app(self) -> web.Application:
+    def app(self) -> web.Application:
         app = web.Application(client_max_size=1 << 26, middlewares=[self._keyed])
         app.router.add_get("/health", self._health)
         prefix = "/get_" if self.has_old_names else "/"
@@ -313,19 +244,13 @@ class SglangFake:
         if (refused := await self._refused(request, body, fault)) is not None:
             return refused
         try:
-            return await self._streamed(request, _Run(self, body, self._next(body), fault))
+            return await self._streamed(request, _Run(self, body, self.next_answer(body["input_ids"]), fault))
         except (asyncio.CancelledError, ConnectionResetError):
             self.gone += 1
             raise
 
     def _greedy(self, body: dict[str, Any]) -> list[int]:
-        best = max(range(len(self.token_bytes)), key=self.logit)
-        return [best] * body["sampling_params"]["max_new_tokens"]
-
-    def _next(self, body: dict[str, Any]) -> list[int]:
-        if self._scripted:
-            return self._scripted.popleft()
-        return self.answer(body["input_ids"]) if self.answer else [next(iter(self.eos), 0)]
+        return self.ranked(1) * body["sampling_params"]["max_new_tokens"]
 
     async def _refused(
         self, request: web.Request, body: dict[str, Any], fault: Fault | None
@@ -333,15 +258,14 @@ class SglangFake:
         if fault is Fault.HANG:
             await asyncio.Event().wait()
         if fault is Fault.RESET:
-            assert request.transport is not None
-            request.transport.abort()
+            cut(request)
             return web.Response()
         if fault is Fault.ERROR_500:
             return web.Response(status=500, text="Internal Server Error")
         if fault is Fault.HTML:
             return web.Response(text="<html>It works</html>", content_type="text/html")
         if fault is Fault.NO_STREAM:
-            return web.json_response(_Run(self, body, self._next(body), None).whole())
+            return web.json_response(_Run(self, body, self.next_answer(body["input_ids"]), None).whole())
         length, wanted = len(body["input_ids"]), body["sampling_params"]["max_new_tokens"]
         if length >= self.context:
             return await self._error_event(
@@ -373,8 +297,7 @@ class SglangFake:
                 await _send(stream, event)
             sent += 1
             if sent == 2 and run.fault is Fault.CUT:
-                assert request.transport is not None
-                request.transport.abort()
+                cut(request)
                 return stream
             if sent == 2 and run.fault is Fault.CUT_CLEAN:
                 return stream
@@ -420,9 +343,7 @@ class _Run:
         reason = None
         interval = self._sampling["stream_interval"] or 1
         while reason is None:
-            await asyncio.sleep(self.fake.token_delay_s)
-            while self.fake.held:  # noqa: ASYNC110 - taken back by another thread, which has no event of this loop
-                await asyncio.sleep(0.005)
+            await self.fake.pace()
             if self.fault in _UPDATES and len(self._out) == 2:
                 yield self._aborted()
                 return
@@ -511,7 +432,7 @@ class _Run:
             "cached_tokens": max(0, len(self._echo) - 1),
         }
         if count:
-            ranked = heapq.nlargest(count, range(len(self.fake.token_bytes)), key=self.fake.logit)
+            ranked = self.fake.ranked(count)
             meta["output_top_logprobs"] = [[[self._number(one), one, None] for one in ranked] for _ in self._out]
         if asked := self._body.get("token_ids_logprob"):
             meta["output_token_ids_logprobs"] = [[[self._number(one), one, None] for one in asked] for _ in self._out]

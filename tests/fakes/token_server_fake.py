@@ -1,7 +1,6 @@
 """A token server made of nothing but its wire (docs/reference/engine-wire.md), which can be made to go wrong.
 
-It imports nothing of Turnstile. Load it by its path (`importlib.util.spec_from_file_location`; put the module into
-`sys.modules` first).
+It imports nothing of Turnstile. Import it by its name, with this folder in `sys.path`.
 
     fake = TokenServerFake(token_bytes=[...], special={0, 1}, eos={1})
     fake.script([5, 6, 7, 1])                    # the next streamed request is answered with these ids
@@ -22,14 +21,12 @@ import hashlib
 import json
 import math
 import struct
-import threading
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+from fake_server import FakeServer, cut
 
 
 class Fault(enum.Enum):
@@ -80,15 +77,9 @@ class Fault(enum.Enum):
 
 
 @dataclass
-class TokenServerFake:
+class TokenServerFake(FakeServer):
     """See the module."""
 
-    token_bytes: Sequence[bytes]
-    special: frozenset[int] = frozenset()
-    eos: frozenset[int] = frozenset()
-    context: int = 4096
-    api_key: str = ""
-    model: str = "fake"
     tokenizer_sha256: str = "0" * 64
     info: dict[str, Any] = field(default_factory=dict)
     """Further members of `/info`, over its own."""
@@ -103,72 +94,15 @@ class TokenServerFake:
     trims_stop_ids: bool = False
     placeholder_id: int | None = None
     image_tokens: Callable[[bytes], int] = lambda data: 2 + len(data) % 5
-    token_delay_s: float = 0.0
-    held: bool = False
-    """Whether tokens wait until this is taken back."""
     weight_version: str | int | None = "0"
     updates: dict[int, str | int] = field(default_factory=dict)
     """In the next request, the version of the weights from an output index on."""
-    logit: Callable[[int], float] = lambda token: -(token % 13) / 2
-    answer: Callable[[list[int]], list[int]] | None = None
-    faults: deque[Fault] = field(default_factory=deque)
     requests: list[dict[str, Any]] = field(default_factory=list)
     probes: list[dict[str, Any]] = field(default_factory=list)
     gone: int = 0
     """Requests whose client went away before the answer's end."""
-    port: int = 0
-    _scripted: deque[list[int]] = field(default_factory=deque)
-    _totals: dict[float, float] = field(default_factory=dict)
 
-    def script(self, *answers: Sequence[int]) -> None:
-        """Answer the next streamed requests with these ids, one after the other."""
-        self._scripted.extend(list(answer) for answer in answers)
-
-    def logprob(self, token: int, temperature: float = 1.0) -> float:
-        """Natural log of the probability of an id, in any place."""
-        if temperature not in self._totals:
-            weights = (math.exp(self.logit(one) / temperature) for one in range(len(self.token_bytes)))
-            self._totals[temperature] = math.log(math.fsum(weights))
-        return self.logit(token) / temperature - self._totals[temperature]
-
-    @asynccontextmanager
-    async def serving(self, port: int = 0) -> AsyncGenerator[str]:
-        """The base URL, for as long as the block runs; port 0 = any free one."""
-        runner = web.AppRunner(self._app(), handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        self.port = runner.addresses[0][1]
-        try:
-            yield f"http://127.0.0.1:{self.port}"
-        finally:
-            await runner.cleanup()
-
-    @contextmanager
-    def in_thread(self, port: int = 0) -> Generator[str]:
-        """The same, in a thread with its own event loop."""
-        started: deque[str] = deque()
-        ready = threading.Event()
-        stop = asyncio.Event()
-        loop = asyncio.new_event_loop()
-
-        async def serve() -> None:
-            async with self.serving(port) as url:
-                started.append(url)
-                ready.set()
-                await stop.wait()
-
-        thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
-        thread.start()
-        if not ready.wait(10):
-            raise RuntimeError("the fake engine did not start")
-        try:
-            yield started[0]
-        finally:
-            loop.call_soon_threadsafe(stop.set)
-            thread.join(10)
-            loop.close()
-
-    def _app(self) -> web.Application:
+    def app(self) -> web.Application:
         app = web.Application(client_max_size=1 << 26, middlewares=[self._keyed])
         app.router.add_get("/health", self._health)
         app.router.add_get("/info", self._info)
@@ -208,13 +142,13 @@ class TokenServerFake:
         body = json.loads(await request.read())
         if not body["stream"]:
             self.probes.append(body)
-            run = _Run(self, body, [max(range(len(self.token_bytes)), key=self.logit)], None)
+            run = _Run(self, body, self.ranked(1), None)
             return web.json_response(run.whole())
         self.requests.append(body)
         fault = self.faults.popleft() if self.faults else None
         if (refused := await self._refused(request, body, fault)) is not None:
             return refused
-        run = _Run(self, body, self._next(body), fault)
+        run = _Run(self, body, self.next_answer(body["input_ids"]), fault)
         if not self.streams:
             return web.json_response(run.whole())
         try:
@@ -223,11 +157,6 @@ class TokenServerFake:
             self.gone += 1
             raise
 
-    def _next(self, body: dict[str, Any]) -> list[int]:
-        if self._scripted:
-            return self._scripted.popleft()
-        return self.answer(body["input_ids"]) if self.answer else [next(iter(self.eos), 0)]
-
     async def _refused(
         self, request: web.Request, body: dict[str, Any], fault: Fault | None
     ) -> web.StreamResponse | None:
@@ -235,8 +164,7 @@ class TokenServerFake:
             case Fault.HANG:
                 await asyncio.Event().wait()
             case Fault.RESET:
-                assert request.transport is not None
-                request.transport.abort()
+                cut(request)
                 return web.Response()
             case Fault.ERROR_500:
                 return web.Response(status=500, text="Internal Server Error")
@@ -261,13 +189,10 @@ class TokenServerFake:
             return stream
         await _send(stream, run.head())
         for sent, event in enumerate(run.events(), 1):
-            await asyncio.sleep(self.token_delay_s)
-            while self.held:  # noqa: ASYNC110 - taken back by another thread, which has no event of this loop
-                await asyncio.sleep(0.005)
+            await self.pace()
             await _send(stream, event)
             if sent == 2 and run.fault is Fault.CUT:
-                assert request.transport is not None
-                request.transport.abort()
+                cut(request)
                 return stream
             if sent == 2 and run.fault is Fault.CUT_CLEAN:
                 return stream

@@ -1,7 +1,6 @@
 """A vLLM server made of nothing but its wire, written from answers that vLLM 0.32.0 gave.
 
-It imports nothing of Turnstile. Load it by its path (`importlib.util.spec_from_file_location`; put the module into
-`sys.modules` first).
+It imports nothing of Turnstile. Import it by its name, with this folder in `sys.path`.
 
     fake = VllmFake(token_bytes=[...], special={0, 1}, eos={1})
     fake.script([5, 6, 7, 1])                    # the next streamed request is answered with these ids
@@ -23,18 +22,15 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import heapq
 import json
 import math
 import re
-import threading
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+from fake_server import FakeServer, cut
 
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/inference/v1/generate"
 CREATED = 1796160070
@@ -115,15 +111,9 @@ def hermes(text: str) -> dict[str, Any]:
 
 
 @dataclass
-class VllmFake:
+class VllmFake(FakeServer):
     """See the module."""
 
-    token_bytes: Sequence[bytes]
-    special: frozenset[int] = frozenset()
-    eos: frozenset[int] = frozenset()
-    context: int = 4096
-    api_key: str = ""
-    model: str = "fake"
     root: str = "org/fake"
     version: str = "0.32.0"
     scale_out: bool = True
@@ -142,34 +132,16 @@ class VllmFake:
     answered: Callable[[str], dict[str, Any]] = hermes
     placeholder_id: int | None = None
     image_tokens: Callable[[str], int] = lambda url: 2 + len(url) % 5
-    token_delay_s: float = 0.0
     slow_s: float = 0.3
-    held: bool = False
-    """Whether tokens wait until this is taken back."""
     weight_version: str = "default"
     updates: dict[int, str] = field(default_factory=dict)
     """In the next streamed request, the version of the weights from an output index on."""
     logit: Callable[[int], float] = lambda token: -(token * 7 % 101) / 16 - token / 20_000
-    answer: Callable[[list[int]], list[int]] | None = None
-    faults: deque[Fault] = field(default_factory=deque)
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     probes: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     gone: int = 0
     running: int = 0
     connections: set[Any] = field(default_factory=set)
-    port: int = 0
-    _scripted: deque[list[int]] = field(default_factory=deque)
-    _normaliser: dict[float, float] = field(default_factory=dict)
-    _likeliest: dict[int, list[int]] = field(default_factory=dict)
-
-    def script(self, *answers: Sequence[int]) -> None:
-        """Answer the next streamed requests with these ids, one after the other."""
-        self._scripted.extend(list(answer) for answer in answers)
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether every scripted answer and every fault was asked for."""
-        return not self._scripted and not self.faults
 
     def forget(self) -> None:
         """Leave nothing for the next test."""
@@ -179,62 +151,12 @@ class VllmFake:
         self.answer = None
         self.held = False
 
-    def logprob(self, token: int, temperature: float = 1.0) -> float:
-        """Natural log of the probability of an id, in any place."""
-        if temperature not in self._normaliser:
-            weights = (math.exp(self.logit(one) / temperature) for one in range(len(self.token_bytes)))
-            self._normaliser[temperature] = math.log(math.fsum(weights))
-        return self.logit(token) / temperature - self._normaliser[temperature]
-
-    def ranked(self, count: int) -> list[int]:
-        """The likeliest ids, in any place."""
-        if count not in self._likeliest:
-            self._likeliest[count] = heapq.nlargest(count, range(len(self.token_bytes)), key=self.logit)
-        return self._likeliest[count]
-
     def text(self, ids: Sequence[int]) -> str:
         """What ids read like; special tokens are hidden."""
         shown = (self.token_bytes[one] for one in ids if one not in self.special and one < len(self.token_bytes))
         return b"".join(shown).decode(errors="ignore")
 
-    @asynccontextmanager
-    async def serving(self, port: int = 0) -> AsyncGenerator[str]:
-        """The base URL, for as long as the block runs; port 0 = any free one."""
-        runner = web.AppRunner(self._app(), handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        self.port = runner.addresses[0][1]
-        try:
-            yield f"http://127.0.0.1:{self.port}"
-        finally:
-            await runner.cleanup()
-
-    @contextmanager
-    def in_thread(self, port: int = 0) -> Generator[str]:
-        """The same, in a thread with its own event loop."""
-        started: deque[str] = deque()
-        ready = threading.Event()
-        stop = asyncio.Event()
-        loop = asyncio.new_event_loop()
-
-        async def serve() -> None:
-            async with self.serving(port) as url:
-                started.append(url)
-                ready.set()
-                await stop.wait()
-
-        thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
-        thread.start()
-        if not ready.wait(10):
-            raise RuntimeError("the fake engine did not start")
-        try:
-            yield started[0]
-        finally:
-            loop.call_soon_threadsafe(stop.set)
-            thread.join(10)
-            loop.close()
-
-    def _app(self) -> web.Application:
+    def app(self) -> web.Application:
         app = web.Application(client_max_size=1 << 26, middlewares=[self._keyed])
         app.router.add_get("/health", self._health)
         app.router.add_get("/version", self._version)
@@ -383,8 +305,7 @@ class VllmFake:
         if fault is Fault.SLOW:
             await asyncio.sleep(self.slow_s)
         if fault is Fault.RESET:
-            assert request.transport is not None
-            request.transport.abort()
+            cut(request)
             return web.Response()
         if fault is Fault.ERROR_500:
             return _error(500, "EngineCore encountered an issue. See stack trace (above) for the root cause.",
@@ -446,8 +367,7 @@ class VllmFake:
             sent += 1
             if sent == 3 and run.fault in (Fault.CUT, Fault.CUT_CLEAN):
                 if run.fault is Fault.CUT:
-                    assert request.transport is not None
-                    request.transport.abort()
+                    cut(request)
                 return stream
             if sent == 3 and run.fault is Fault.ERROR_EVENT:
                 message = "EngineCore encountered an issue. See stack trace (above) for the root cause."
@@ -525,9 +445,7 @@ class _Run:
             opening = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None}
             yield self._with_echo(self._chunk([{**opening, "finish_reason": None}]))
         while self._finish is None:
-            await asyncio.sleep(self.fake.token_delay_s)
-            while self.fake.held:  # noqa: ASYNC110 - taken back by another thread, which has no event of this loop
-                await asyncio.sleep(0.005)
+            await self.fake.pace()
             self._step()
             yield self._event()
         if self.fault is not Fault.NO_COUNT and (self._body.get("stream_options") or {}).get("include_usage"):
