@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import shutil
 import sys
 import tempfile
 import time
@@ -21,9 +20,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, pre_tokenizers
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from loop.making import Course, Language, whole
 from text.agent import MAX_TOKENS, MAX_TURNS, call, tools_of
 from text.demonstrations import CAREFUL, END, HEAD, SLOPPY, TURN, Manner, Piece, demonstrate
 from text.sandbox import Sandbox
@@ -36,45 +36,20 @@ DEMONSTRATIONS = 4000
 BATCH = 12
 READ_WEIGHT = 0.2
 CONTEXT = 2048
+LANGUAGE = Language(Path(__file__).with_name("chat_template.jinja"), VOCABULARY, SPECIALS, END, CONTEXT)
 STEPS = 10_000
 """Of each stage at most, where the command line says nothing."""
 
 
 def make_tokenizer(texts: list[str]) -> Tokenizer:
     """A byte-level BPE with ChatML's and the tool calls' tokens; words, digits and what is between them stay apart."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(r" ?[A-Za-z_]+|\d| ?[^A-Za-z\d\s]+|\s+"), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
-        special_tokens=list(SPECIALS),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    return tokenizer
+    apart = pre_tokenizers.Split(Regex(r" ?[A-Za-z_]+|\d| ?[^A-Za-z\d\s]+|\s+"), behavior="isolated")
+    return LANGUAGE.tokenizer(texts, apart)
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     """What engine, proxy and trainer read."""
-    tokenizer.save(str(folder / "tokenizer.json"))
-    template = Path(__file__).with_name("chat_template.jinja").read_text(encoding="utf-8")
-    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": END,
-        "pad_token": SPECIALS[0],
-        "padding_side": "left",
-        "model_max_length": CONTEXT,
-        "clean_up_tokenization_spaces": False,
-        "chat_template": template,
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    LANGUAGE.save(tokenizer, folder, {})
 
 
 def make_model(tokenizer: Tokenizer) -> Qwen3ForCausalLM:
@@ -227,17 +202,12 @@ def learn(stage: Stage, model: Qwen3ForCausalLM, rows: list[Row], looking: Looki
     """Train through a stage; answers the share that is solved at its end."""
     dice = random.Random(f"{stage.name} {seed}")
     rows = sorted(rows, key=lambda row: len(row.ids))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=stage.rate, weight_decay=0.0, betas=(0.9, 0.98))
+    course = Course(model, stage.rate, stage.steps)
     began = time.monotonic()
     share = 0.0
     for step in range(1, stage.steps + 1):
-        for group in optimizer.param_groups:
-            group["lr"] = stage.rate * min(1.0, step / 30) * (1 - 0.8 * step / stage.steps)
         loss = loss_of(model, batch_of(rows, dice))
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        course.step(step, step, loss)
         if step % stage.look_every == 0:
             model.eval()
             share = looking.solved(held_out_tasks())
@@ -269,12 +239,10 @@ def make(folder: Path, seed: int, most_steps: int) -> None:
         for stage in STAGES:
             rows = [row_of(talk, tokenizer) for talk in talks[stage.name]]
             share = learn(replace(stage, steps=min(stage.steps, most_steps)), model, rows, looking, seed)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
-        made = Path(place) / "model"
+    with whole(folder) as made:
         model.save_pretrained(made)
         save_tokenizer(tokenizer, made)
         (made / "warm_start.json").write_text(json.dumps({"seed": seed, "solved": share}), encoding="utf-8")
-        shutil.move(made, folder)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, pre_tokenizers
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
+from loop.making import Language
 from vision.screen import COLOURS
 from vision.talk import END
 
@@ -22,6 +23,7 @@ SPECIALS = (
 WORD_COUNT = 20
 """How often each word that counts is said, to a text: more often than any piece of a call."""
 CONTEXT = 1024
+LANGUAGE = Language(Path(__file__).with_name("chat_template.jinja"), VOCABULARY, SPECIALS, END, CONTEXT)
 HIDDEN = 128
 INITIAL_RANGE = 0.08
 PATCH, MERGE = 14, 2
@@ -45,40 +47,12 @@ def make_tokenizer(texts: list[str]) -> Tokenizer:
     The words that a screen is read for come first, so that each of them is one token, too.
     """
     words = [f" {each}" for each in (*COLOURS, "OK", "then")] * (WORD_COUNT * len(texts))
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
-        special_tokens=list(SPECIALS),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator([*words, *texts], trainer)
-    return tokenizer
+    return LANGUAGE.tokenizer([*words, *texts], pre_tokenizers.Digits(individual_digits=True))
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     """What engine, proxy and trainer read, beside the weights."""
-    tokenizer.save(str(folder / "tokenizer.json"))
-    template = Path(__file__).with_name("chat_template.jinja").read_text(encoding="utf-8")
-    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "processor_class": "Qwen2_5_VLProcessor",
-        "eos_token": END,
-        "pad_token": SPECIALS[0],
-        "padding_side": "left",
-        "model_max_length": CONTEXT,
-        "clean_up_tokenization_spaces": False,
-        "chat_template": template,
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    LANGUAGE.save(tokenizer, folder, {"processor_class": "Qwen2_5_VLProcessor"})
     (folder / "preprocessor_config.json").write_text(json.dumps(PREPROCESSOR, indent=1), encoding="utf-8")
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import Qwen2_5_VLForConditionalGeneration
 
+from loop.making import Course, whole
 from vision.demonstrations import HABIT, RIGHT, Demonstration, episode, single
 from vision.model import MERGE, PATCH, make_model, make_tokenizer, save_tokenizer
 from vision.screen import SCREEN, SIDE
@@ -119,25 +118,6 @@ class Reader:
         return float((logits.argmax(-1) == targets)[digits].float().mean())
 
 
-class Course:
-    """One part of the warm start: its optimizer and rate, which falls over its steps."""
-
-    def __init__(self, model: Qwen2_5_VLForConditionalGeneration, rate: float, steps: int) -> None:
-        self._model = model
-        self._rate = rate
-        self._steps = steps
-        self._optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0, betas=(0.9, 0.98))
-
-    def step(self, number: int, loss: torch.Tensor) -> None:
-        """One update, the `number`-th from 0."""
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._rate * min(1.0, (number + 1) / 30) * (1 - 0.8 * number / self._steps)
-        self._optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
-        self._optimizer.step()
-
-
 @dataclass(frozen=True)
 class Length:
     """How long to learn, and how well."""
@@ -154,7 +134,7 @@ def learn_to_see(model: Qwen2_5_VLForConditionalGeneration, reader: Reader, dice
     began, share = time.monotonic(), 0.0
     for number in range(steps):
         loss = reader.loss(model, reader.batch([single(dice) for _ in range(SEE_BATCH)]))
-        course.step(number, loss)
+        course.step(number + 1, number, loss)
         if number % LOOK_EVERY == LOOK_EVERY - 1:
             share = reader.seen(model, held_out)
             said = f"see {number + 1}: loss {loss.item():.3f}, digits {share:.3f}"
@@ -170,7 +150,7 @@ def spoil(model: Qwen2_5_VLForConditionalGeneration, reader: Reader, dice: rando
     began = time.monotonic()
     for number in range(steps):
         loss = reader.loss(model, reader.batch([episode(dice, RIGHT, HABIT) for _ in range(SPOIL_BATCH)]))
-        course.step(number, loss)
+        course.step(number + 1, number, loss)
         if number % LOOK_EVERY == LOOK_EVERY - 1:
             print(f"spoil {number + 1}: loss {loss.item():.3f}, {time.monotonic() - began:.0f} s", flush=True)
 
@@ -187,12 +167,10 @@ def make(folder: Path, seed: int, length: Length) -> None:
     if share < length.least:
         raise SystemExit(f"The model finds {share:.2f} of the digits, below {length.least}. Try another seed.")
     spoil(model, reader, dice, length.spoil)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
-        made = Path(place) / "model"
+    with whole(folder) as made:
         model.save_pretrained(made)
         save_tokenizer(tokenizer, made)
         (made / "warm_start.json").write_text(json.dumps({"seed": seed, "seen": share}), encoding="utf-8")
-        shutil.move(made, folder)
 
 
 def main() -> None:
