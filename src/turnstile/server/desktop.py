@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Sequence
 
 import msgspec
 from starlette.requests import Request
@@ -74,6 +75,18 @@ class Figures(msgspec.Struct, frozen=True):
     policy: Policy
 
 
+class _Catalogue(msgspec.Struct, frozen=True):
+    """How a dialect says which models are served, given their names."""
+
+    every: Callable[[Sequence[str]], bytes]
+    one: Callable[[Sequence[str], str], bytes]
+
+
+_ANTHROPIC = _Catalogue(anthropic_models_body, anthropic_model_body)
+_GEMINI = _Catalogue(gemini_models_body, gemini_model_body)
+_OPENAI = _Catalogue(models_body, model_body)
+
+
 class Desktop:
     """What answers besides agents' calls: liveness, figures and the model list."""
 
@@ -135,26 +148,22 @@ class Desktop:
     async def models(self, request: Request) -> Response:
         """GET /v1/models."""
         await self._entrance.admit(request)
-        served = (self._world.served.model,)
-        if is_anthropic_client(request.headers):
-            body = anthropic_models_body(served)
-        elif speaks_gemini(request.url.path, request.headers):
-            body = gemini_models_body(served)
-        else:
-            body = models_body(served)
-        return Response(body, media_type="application/json", headers=request_headers(named_rollout(request)))
+        return _listed(request, _catalogue(request).every((self._world.served.model,)))
 
     async def model(self, request: Request) -> Response:
         """GET /v1/models/NAME."""
         await self._entrance.admit(request)
-        served, name = (self._world.served.model,), request.path_params["model"]
-        if is_anthropic_client(request.headers):
-            body = anthropic_model_body(served, name)
-        elif speaks_gemini(request.url.path, request.headers):
-            body = gemini_model_body(served, name)
-        else:
-            body = model_body(served, name)
-        return Response(body, media_type="application/json", headers=request_headers(named_rollout(request)))
+        return _listed(request, _catalogue(request).one((self._world.served.model,), request.path_params["model"]))
+
+
+def _catalogue(request: Request) -> _Catalogue:
+    if is_anthropic_client(request.headers):
+        return _ANTHROPIC
+    return _GEMINI if speaks_gemini(request.url.path, request.headers) else _OPENAI
+
+
+def _listed(request: Request, body: bytes) -> Response:
+    return Response(body, media_type="application/json", headers=request_headers(named_rollout(request)))
 
 
 def _json(value: msgspec.Struct, status: int) -> Response:
