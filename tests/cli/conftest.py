@@ -35,5 +35,15 @@ def store(wire_up: Callable[..., Any], tools_folder: Path, tmp_path_factory: pyt
             if name == "one":
                 agent.handle.finish(reward=1.0)
     # An export leaves its mark in a store.
-    shutil.copytree(store, store.with_name(f"{store.name}-untouched"))
+    shutil.copytree(store, _untouched(store))
     return store
+
+
+@pytest.fixture
+def copy(store: Path, tmp_path: Path) -> Path:
+    """A store of this test's own, as the server left it: nothing of it was exported."""
+    return shutil.copytree(_untouched(store), tmp_path / "copy")
+
+
+def _untouched(store: Path) -> Path:
+    return store.with_name(f"{store.name}-untouched")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -11,15 +10,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from turnstile.errors import CallerError
 from turnstile.store import Blobs, Reader
-
-
-@pytest.fixture
-def copy(store: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(store.with_name(f"{store.name}-untouched"), tmp_path / "copy")
 
 
 def test_a_whole_store_is_checked_in_one_line(run: Callable[..., Any], copy: Path) -> None:
