@@ -17,13 +17,6 @@ from turnstile.errors import TurnstileError
 from turnstile.server.start import listening
 
 
-@pytest.fixture(scope="module")
-def settings(wire_up: Callable[..., Any], tools_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with wire_up(tools_folder, ["<|im_end|>"]) as room:
-        url = f"http://127.0.0.1:{room.fake.port}"
-        yield Settings(engine=url, tokenizer=tools_folder, store=tmp_path_factory.mktemp("start"), port=0)
-
-
 async def running(settings: Settings) -> Any:
     async with listening(settings, say_nothing) as (running, _, _):
         return running
