@@ -21,6 +21,7 @@ from turnstile.config import Settings
 from turnstile.engines import tools_template
 from turnstile.engines.smollm import say_nothing
 from turnstile.server.local import serving
+from turnstile.store import Journal
 from turnstile.templates.files import ModelFiles
 from turnstile.templates.tokenizer import Tokenizer
 
@@ -112,6 +113,14 @@ def family_files(family: Callable[[str], Path]) -> Callable[[str], ModelFiles]:
 def package_file() -> Callable[[str, str], Path]:
     """A file of a package of `tests/families/packages.py`, by the package's key and the file's name."""
     return cache(lambda package, name: FAMILIES.path(name, "--file", package, name))
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    """The journal of an empty store, which is the test's folder."""
+    journal = Journal.open(tmp_path)
+    yield journal
+    journal.close()
 
 
 def by_path(name: str) -> Any:

@@ -28,13 +28,6 @@ def left(folder: Path) -> KeptPolicy:
         return kept_policy(reader.meta("policy"))
 
 
-@pytest.fixture
-def journal(tmp_path: Path):
-    opened = Journal.open(tmp_path)
-    yield opened
-    opened.close()
-
-
 async def test_announcements_and_holds_are_in_the_store_and_a_restart_goes_on_with_them(
     journal: Journal, tmp_path: Path
 ) -> None:

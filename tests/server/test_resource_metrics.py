@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,13 +17,6 @@ from turnstile.store import Journal, Reader
 @pytest.fixture
 def registry() -> CollectorRegistry:
     return CollectorRegistry()
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
-    journal = Journal.open(tmp_path)
-    yield journal
-    journal.close()
 
 
 def size_of_journal(store: Path) -> int:

@@ -17,13 +17,6 @@ from turnstile.store.tombstones import Tombstone
 
 
 @pytest.fixture
-def journal(tmp_path):
-    journal = Journal.open(tmp_path)
-    yield journal
-    journal.close()
-
-
-@pytest.fixture
 def told(make):
     return Deletion(make.at(100), DeleteReason.ASKED)
 

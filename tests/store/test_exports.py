@@ -12,13 +12,6 @@ from turnstile.store import Exported, Journal, Reader
 from turnstile.store.exports import ExportMark, mark, mark_beside
 
 
-@pytest.fixture
-def journal(tmp_path):
-    journal = Journal.open(tmp_path)
-    yield journal
-    journal.close()
-
-
 async def closed(journal, make, rollout_id):
     for record in (make.opened(rollout_id), make.finished(rollout_id)):
         await journal.append(record)

@@ -13,19 +13,12 @@ import pytest
 
 from turnstile.conversation import Image, Message, Role
 from turnstile.reasons import DeleteReason
-from turnstile.store import Blobs, Journal, Reader
+from turnstile.store import Blobs, Reader
 from turnstile.store.deletion import Unexported
 from turnstile.store.exports import ExportMark, mark
 from turnstile.store.pruning import BLOB_QUIET_S, Keep, Pruned, Pruner
 
 DAY_S = 86_400.0
-
-
-@pytest.fixture
-def journal(tmp_path):
-    journal = Journal.open(tmp_path)
-    yield journal
-    journal.close()
 
 
 @pytest.fixture

@@ -16,13 +16,6 @@ from turnstile.store import Journal, Reader, RolloutSummary
 
 
 @pytest.fixture
-def journal(tmp_path):
-    journal = Journal.open(tmp_path)
-    yield journal
-    journal.close()
-
-
-@pytest.fixture
 def reader(tmp_path, journal):
     with Reader.open(tmp_path) as reader:
         yield reader
