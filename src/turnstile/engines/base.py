@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from turnstile.conversation import Message
-from turnstile.generation import Draw, Emit, Generation, Prompt
+from turnstile.generation import Draw, Emit, Generation, Note, Prompt
+from turnstile.reasons import NoteCode
 from turnstile.tokens import IdRun
 
 ENFORCED = "JSON schemas and grammars"
@@ -123,3 +125,8 @@ class TokenizerTeller(Protocol):
     def tokenizer_sha256(self) -> str:
         """sha256 of the bytes of its `tokenizer.json`, hex."""
         ...
+
+
+def counted(found: Mapping[NoteCode, int]) -> tuple[Note, ...]:
+    """One note a code with how often it was found, for those that were."""
+    return tuple(Note(code, f"n={count}") for code, count in found.items() if count)

@@ -7,6 +7,7 @@ import math
 import msgspec
 
 from turnstile.conversation import TokenLogprob, Usage
+from turnstile.engines.base import counted
 from turnstile.engines.llamacpp_request import RequestBody, logprobs_mode
 from turnstile.engines.llamacpp_shapes import Candidate, Completion, ProbabilityEntry, broken
 from turnstile.engines.logprob_fill import Complete, Letter, Refill
@@ -210,12 +211,12 @@ class Run:
 
     def _notes(self) -> tuple[Note, ...]:
         unknown = sum(value is None for value in self._logprobs)
-        noted = (
-            (NoteCode.LOGPROB_FILLED, self._filled),
-            (NoteCode.LOGPROB_MISSING, unknown),
-            (NoteCode.TRIMMED_PAST_STOP, self._trimmed),
-        )
-        notes = [Note(code, f"n={count}") for code, count in noted if count]
+        noted = {
+            NoteCode.LOGPROB_FILLED: self._filled,
+            NoteCode.LOGPROB_MISSING: unknown,
+            NoteCode.TRIMMED_PAST_STOP: self._trimmed,
+        }
+        notes = [*counted(noted)]
         if not isinstance(self._draw.constraint, Free):
             notes.append(Note(NoteCode.CONSTRAINED, "the recorded numbers are the model's own, without the grammar"))
         return tuple(notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from turnstile.conversation import TokenLogprob, Usage
+from turnstile.engines.base import counted
 from turnstile.engines.sglang_answer import Answer, Ending, Fresh, natural_log, policy_spans
 from turnstile.engines.sglang_request import logprobs_mode
 from turnstile.engines.sglang_shapes import Event, MetaInfo, broken
@@ -137,8 +138,7 @@ class Run:
 
     def _notes(self) -> tuple[Note, ...]:
         unknown = sum(value is None for value in self._logprobs)
-        noted = ((NoteCode.LOGPROB_MISSING, unknown), (NoteCode.TRIMMED_PAST_STOP, self._trimmed))
-        notes = [Note(code, f"n={count}") for code, count in noted if count]
+        notes = [*counted({NoteCode.LOGPROB_MISSING: unknown, NoteCode.TRIMMED_PAST_STOP: self._trimmed})]
         if self._echo is not None and self._echo.collapsed_T is None:
             notes.append(Note(NoteCode.ECHO_UNVERIFIED, "only the number of prompt ids was told"))
         if not isinstance(self._draw.constraint, Free):

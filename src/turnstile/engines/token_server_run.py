@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from turnstile.conversation import Usage
+from turnstile.engines.base import counted
 from turnstile.engines.stop_scan import StopScan
 from turnstile.engines.token_server_shapes import Event, broken, natural_logs, refusal
 from turnstile.engines.vllm_images import expanded
@@ -187,11 +188,8 @@ class Run:
         )
 
     def _notes(self) -> tuple[Note, ...]:
-        notes: list[Note] = []
-        if unknown := sum(value is None for value in self._logprobs):
-            notes.append(Note(NoteCode.LOGPROB_MISSING, f"n={unknown}"))
-        if trimmed := self._received - len(self._ids):
-            notes.append(Note(NoteCode.TRIMMED_PAST_STOP, f"n={trimmed}"))
+        unknown, trimmed = sum(value is None for value in self._logprobs), self._received - len(self._ids)
+        notes = [*counted({NoteCode.LOGPROB_MISSING: unknown, NoteCode.TRIMMED_PAST_STOP: trimmed})]
         if self._echo_T is None:
             notes.append(Note(NoteCode.ECHO_UNVERIFIED, "only the number of prompt ids was told"))
         return tuple(notes)

@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from turnstile.conversation import ReplyDelta, TokenLogprob, Usage
+from turnstile.engines.base import counted
 from turnstile.engines.stop_scan import StopScan
 from turnstile.engines.vllm_door import Piece, Scored
 from turnstile.engines.vllm_images import expanded
@@ -239,11 +240,8 @@ class Run:
         return tuple(each for each in clipped if each.start_S < each.end_S)
 
     def _notes(self) -> tuple[Note, ...]:
-        notes: list[Note] = []
-        if unknown := sum(value is None for value in self._logprobs):
-            notes.append(Note(NoteCode.LOGPROB_MISSING, f"n={unknown}"))
-        if trimmed := self._received - len(self._ids):
-            notes.append(Note(NoteCode.TRIMMED_PAST_STOP, f"n={trimmed}"))
+        unknown, trimmed = sum(value is None for value in self._logprobs), self._received - len(self._ids)
+        notes = [*counted({NoteCode.LOGPROB_MISSING: unknown, NoteCode.TRIMMED_PAST_STOP: trimmed})]
         if is_constrained(self._prompt, self._draw):
             notes.append(Note(NoteCode.CONSTRAINED, constrained_note(self._meaning)))
         return tuple(notes)
