@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +195,84 @@ def test_a_rollout_that_reaches_the_wrong_process_is_refused_by_name_and_never_m
     )
     assert call.status_code == 401
     assert "mine" not in _stored(wrong)
+
+
+def _smuggled(path: str, key: str, inner: bytes) -> dict[str, bytes]:
+    """Requests whose length or target a balancer and a server could read in two ways, with another inside."""
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n".encode()
+    behind = b"0\r\n\r\n" + inner
+    length = f"content-length: {len(behind)}\r\n".encode()
+    chunked = b"transfer-encoding: chunked\r\n"
+    return {
+        "a length and chunks": head + length + chunked + b"\r\n" + behind,
+        "chunks and a length": head + chunked + length + b"\r\n" + behind,
+        "a short length and chunks": head + b"content-length: 5\r\n" + chunked + b"\r\n" + behind,
+        "a blank before the colon": head + length + b"transfer-encoding : chunked\r\n\r\n" + behind,
+        "a tab in the value": head + length + b"transfer-encoding:\tchunked\r\n\r\n" + behind,
+        "another coding": head + length + b"transfer-encoding: xchunked\r\n\r\n" + behind,
+        "two codings": head + length + chunked + b"transfer-encoding: identity\r\n\r\n" + behind,
+        "a folded line": head + length + b"transfer-encoding:\r\n chunked\r\n\r\n" + behind,
+        "two lengths": head + length + b"content-length: 0\r\n\r\n" + behind,
+        "a length with a sign": head + b"content-length: +5\r\n\r\n" + behind,
+        "an extension of a chunk": head + chunked + b'\r\n0;a="\n\r\n' + behind,
+        "a bare line feed": head + chunked + b"\r\n0\n\n" + inner,
+        "a target that is absolute": inner.replace(b" /", b" http://127.0.0.1/", 1),
+        "an asterisk": inner.replace(b" /", b" */", 1),
+        "the other's path behind dots": inner.replace(b" /", f" {path}/../../../..".encode() + b"/", 1),
+    }
+
+
+def _answers(url: str, sent: bytes) -> bytes:
+    host, _, port = url.removeprefix("http://").partition(":")
+    heard = b""
+    with socket.create_connection((host, int(port)), timeout=30) as line:
+        line.settimeout(2)
+        line.sendall(sent)
+        try:
+            while piece := line.recv(65536):
+                heard += piece
+        except OSError:
+            # It waits for more of a body, or was closed: what matters is what was answered before.
+            return heard
+    return heard
+
+
+def _request(target: str, key: str, said: bytes) -> bytes:
+    return (
+        f"POST {target} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(said)}\r\n\r\n"
+    ).encode() + said
+
+
+def test_a_request_inside_a_request_opens_neither_an_operators_route_nor_another_rollout(balanced: Any) -> None:
+    url, rooms = balanced
+    body = b'{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"hi"}]}'
+    with Client(url, admin_key=ADMIN) as client, ThreadPoolExecutor(16) as pool:
+        agent, victim, other = client.rollout(), client.rollout(), client.rollout()
+        path = f"/r/{agent.rollout_id}/v1/chat/completions"
+        # What would be heard if one came through: the same request with a key that opens it.
+        assert b"HTTP/1.1 200" in _answers(
+            url, _request(f"/r/{other.rollout_id}/v1/chat/completions", other.agent_key, body)
+        )
+        before = {rollout for room in rooms for rollout in _stored(room)}
+        for target, said in (
+            (f"/r/{victim.rollout_id}/v1/chat/completions", body),
+            (f"/rollouts/{victim.rollout_id}/finish", b'{"reward":1.0}'),
+            ("/rollouts", b'{"rollout_id":"smuggled"}'),
+        ):
+            sent = _smuggled(path, agent.agent_key, _request(target, agent.agent_key, said))
+            for address in (url, *(room.client.url for room in rooms)):
+                heard = pool.map(partial(_answers, address), sent.values())
+                opened = [name for name, answers in zip(sent, heard, strict=True) if b"HTTP/1.1 2" in answers]
+                assert opened == [], (target, address)
+            # Whoever comes next on the balancer's kept connections is answered what they asked.
+            told = httpx.get(f"{url}/rollouts/{victim.rollout_id}", headers={"authorization": f"Bearer {ADMIN}"})
+            assert (told.status_code, told.json()["rollout_id"]) == (200, victim.rollout_id), target
+            assert told.json()["status"] == "running", target
+        assert {rollout for room in rooms for rollout in _stored(room)} == before
+    for room in rooms:
+        with Reader.open(room.store) as reader:
+            assert len(list(reader.records(victim.rollout_id))) <= 1
 
 
 def test_without_keys_an_agent_that_comes_astray_begins_no_second_rollout(
