@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import sqlite3
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from turnstile.errors import CallerError
+from turnstile.errors import CallerError, StoreError
 from turnstile.history.forest import Forest
 from turnstile.reports.salvage import Outcome, Salvaged, Salvager
 from turnstile.reports.store_check import StoreCheck, Weight
@@ -51,6 +52,19 @@ def salvaged(store: Path) -> tuple[Any, list[Salvaged], Path]:
     target, told = store.with_name("saved"), list[Salvaged]()
     shutil.rmtree(target, ignore_errors=True)
     return Salvager(store, target, lambda: NOW, told.append).run(), told, target
+
+
+def test_another_programs_database_is_refused_though_its_rows_look_like_entries_of_ours(tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    with contextlib.closing(sqlite3.connect(foreign / "journal.sqlite3", isolation_level=None)) as connection:
+        connection.execute("PRAGMA application_id = 77")
+        connection.execute("CREATE TABLE people (number INTEGER PRIMARY KEY, name TEXT, age INTEGER)")
+        connection.execute("CREATE INDEX people_by_age ON people (name, age, number)")
+        connection.executemany("INSERT INTO people (name, age) VALUES (?, ?)", [("ada", 36), ("ada", 36), ("alan", 41)])
+    with pytest.raises(StoreError, match="is no journal of Turnstile's"):
+        salvaged(foreign)
+    assert not (tmp_path / "saved").exists()
 
 
 def histories(store: Path) -> dict[tuple[str, int], list[Any]]:

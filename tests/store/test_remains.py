@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 
 import pytest
 
@@ -10,6 +11,7 @@ from turnstile.errors import StoreError
 from turnstile.journal import encode
 from turnstile.store import Journal
 from turnstile.store.remains import remains
+from turnstile.store.schema import JOURNAL_FILE
 
 
 @pytest.fixture
@@ -54,3 +56,21 @@ def test_flipped_bytes_cost_records_and_never_make_any(store, seed):
 def test_a_store_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(StoreError, match="Cannot read"):
         remains(tmp_path / "none")
+
+
+def test_the_database_of_another_program_is_refused(tmp_path):
+    connection = sqlite3.connect(tmp_path / JOURNAL_FILE)
+    connection.execute("CREATE TABLE places (url TEXT, title TEXT)")
+    connection.executemany("INSERT INTO places VALUES (?, ?)", [("http://a", "A"), ("http://b", "B")])
+    connection.commit()
+    connection.close()
+    with pytest.raises(StoreError, match=r"is no journal of Turnstile's"):
+        remains(tmp_path)
+
+
+def test_a_journal_of_ours_whose_owner_is_damaged_is_read(store):
+    file = store / JOURNAL_FILE
+    content = bytearray(file.read_bytes())
+    content[68:72] = b"\0\0\0\0"
+    file.write_bytes(content)
+    assert len(remains(store).attempts()) == 60

@@ -18,6 +18,7 @@ Row: TypeAlias = tuple[int, tuple[Value, ...]]
 
 _TABLE_LEAF, _INDEX_LEAF, _INDEX_INTERIOR = 0x0D, 0x0A, 0x02
 _FILE_HEADER = 100
+_MAGIC = b"SQLite format 3\0"
 _INT_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 _LONGEST_ROW = 1 << 30
 _WAL_HEADER, _FRAME_HEADER = 32, 24
@@ -42,9 +43,15 @@ class Pages:
         """How many pages are missing at the file's end, by what its header, or the log's newest one, says it has."""
         header = self.page(1)[:_FILE_HEADER]
         # The count is to be believed only where its writer left its mark (fileformat2.html, 1.3.7).
-        if not header.startswith(b"SQLite format 3\0") or header[24:28] != header[92:96]:
+        if not header.startswith(_MAGIC) or header[24:28] != header[92:96]:
             return 0
         return max(0, int.from_bytes(header[28:32], "big") - len(self))
+
+    @property
+    def application_id(self) -> int | None:
+        """Whose database it is, by its header; None if that is none (fileformat2.html, 1.3)."""
+        header = self.page(1)[:_FILE_HEADER]
+        return int.from_bytes(header[68:72], "big") if header.startswith(_MAGIC) else None
 
     def __len__(self) -> int:
         return max(-(-len(self._content) // self.size), max(self._newer, default=0))

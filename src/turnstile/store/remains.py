@@ -12,7 +12,7 @@ import msgspec
 from turnstile.errors import StoreError
 from turnstile.reasons import DeleteReason
 from turnstile.store.pages import Pages, Value
-from turnstile.store.schema import JOURNAL_FILE
+from turnstile.store.schema import APPLICATION_ID, JOURNAL_FILE
 from turnstile.store.tables import checksum
 
 AttemptKey: TypeAlias = tuple[str, int]
@@ -52,7 +52,10 @@ class Remains(msgspec.Struct):
 
 
 def remains(directory: Path) -> Remains:
-    """Read all pages of a store's journal. Raises: StoreError if the file cannot be read at all."""
+    """Read all pages of a store's journal.
+
+    Raises: StoreError if the file cannot be read at all, or is the whole database of another program.
+    """
     file = directory / JOURNAL_FILE
     try:
         pages = Pages(file)
@@ -61,6 +64,10 @@ def remains(directory: Path) -> Remains:
     found = Remains(defaultdict(dict), defaultdict(set), {}, {}, {}, set(), pages.torn_commits, pages.gone)
     for number, columns in pages.rows():
         _sort(found, number, columns)
+    # Rows of other programs may look like entries of our indices; no record of theirs has our checksum.
+    nothing_of_ours = not any(found.records.values()) and not found.tombstones
+    if nothing_of_ours and pages.application_id not in (None, APPLICATION_ID):
+        raise StoreError(f"The database `{file}` is no journal of Turnstile's", "Name the directory of a store")
     return found
 
 
