@@ -20,7 +20,7 @@ from turnstile.journal import (
     RolloutOpened,
     RolloutStatus,
 )
-from turnstile.reasons import DiscardReason, NoteCode, RootReason
+from turnstile.reasons import DiscardReason, EndReason, NoteCode, RootReason
 from turnstile.server.call_report import CallReport, Prompted, Took
 from turnstile.server.logs import LogForm, logging_to, silent_log
 from turnstile.server.metrics import Metrics
@@ -116,7 +116,7 @@ def test_calls_and_records_become_lines_whose_level_says_whose_fault_it_was(tmp_
             reporter.call(msgspec.structs.replace(REPORT, status=status))
         reporter.appended(RolloutOpened("r1", 2, AT, metadata='{"secret": 1}'), 0.1)
         reporter.appended(CallRejected("r1", AT, "rollout_closed"), 0.1)
-        reporter.appended(RolloutFinished("r1", AT, RolloutStatus.FAILED, 0.5, {}, "{}"), 0.1)
+        reporter.appended(RolloutFinished("r1", AT, RolloutStatus.FAILED, 0.5, {}, "{}", EndReason.IDLE_TIMEOUT), 0.1)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["event"], line["level"]) for line in lines] == [
         ("call", "info"),
@@ -128,7 +128,7 @@ def test_calls_and_records_become_lines_whose_level_says_whose_fault_it_was(tmp_
     ]
     assert [{name: value for name, value in line.items() if name != "time"} for line in lines[4:]] == [
         {"level": "info", "event": "rollout_opened", "rollout": "r1", "attempt": 2, "by": "operator"},
-        {"level": "info", "event": "rollout_finished", "rollout": "r1", "status": "failed"},
+        {"level": "info", "event": "rollout_finished", "rollout": "r1", "status": "failed", "by": "idle_timeout"},
     ]
 
 

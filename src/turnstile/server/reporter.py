@@ -111,7 +111,10 @@ class Reporter:
                     {"rollout": record.rollout_id, "attempt": record.attempt, "by": record.opened_by},
                 )
             case RolloutFinished():
-                self._log.tell("rollout_finished", {"rollout": record.rollout_id, "status": record.status.value})
+                self._log.tell(
+                    "rollout_finished",
+                    {"rollout": record.rollout_id, "status": record.status.value, "by": record.reason.value},
+                )
             case AnswerUndelivered():
                 self._journal.undelivered()
             case CallStarted():
