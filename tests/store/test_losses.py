@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 
 import pytest
 
@@ -62,11 +63,36 @@ async def test_commits_behind_a_damaged_frame_are_counted(killed):
     assert 0 <= 40 - len(kept) - int(told.split()[0]) <= 1
 
 
-async def test_a_log_that_ends_in_the_middle_of_a_frame_keeps_all_before_it(killed):
+@pytest.mark.parametrize("left", [0, 20, -100], ids=["emptied", "cut within its header", "cut within its last frame"])
+async def test_a_log_that_was_cut_is_told_by_its_index(killed, left):
+    log = killed / "journal.sqlite3-wal"
+    content = log.read_bytes()
+    log.write_bytes(content[:left])
+    told, kept = opened(killed)
+    assert len(told) == 1
+    assert "write-ahead log of the process that had the store last" in told[0]
+    assert kept == ([f"r{number}" for number in range(39)] if left < 0 else [])
+
+
+async def test_of_a_cut_log_without_its_index_nothing_is_known(killed):
     log = killed / "journal.sqlite3-wal"
     log.write_bytes(log.read_bytes()[:-100])
+    (killed / "journal.sqlite3-shm").unlink()
     told, kept = opened(killed)
     assert (told, kept) == ((), [f"r{number}" for number in range(39)])
+
+
+async def test_frames_that_are_in_the_journal_are_not_missed(tmp_path, make):
+    journal = Journal.open(tmp_path / "live")
+    for number in range(40):
+        await journal.append(make.opened(f"r{number}"))
+    with sqlite3.connect(tmp_path / "live" / "journal.sqlite3") as other:
+        other.execute("PRAGMA wal_checkpoint(FULL)")
+    copy = shutil.copytree(tmp_path / "live", tmp_path / "killed")
+    other.close()
+    journal.close()
+    (copy / "journal.sqlite3-wal").write_bytes(b"")
+    assert opened(copy) == ((), [f"r{number}" for number in range(40)])
 
 
 def test_a_frame_that_was_being_written_is_no_loss():

@@ -175,9 +175,12 @@ def misled(tmp_path, make):
 
 
 async def test_an_index_that_leads_back_is_damage_and_no_loop_without_end(misled):
-    with await misled() as reader, pytest.raises(StoreError) as damaged:
-        for number, _ in enumerate(reader.records("r")):
-            assert number < 10
+    with await misled() as reader:
+        assert reader.damage_met == ""
+        with pytest.raises(StoreError) as damaged:
+            for number, _ in enumerate(reader.records("r")):
+                assert number < 10
+        assert reader.damage_met == damaged.value.problem
     assert damaged.value.code == "record_damaged"
     assert damaged.value.problem.endswith("it comes behind record 3")
 

@@ -182,7 +182,7 @@ class _Stored(msgspec.Struct, frozen=True):
         return {
             "disk_low": self.disk.troubles,
             "retention_failing": upkeep.troubles,
-            "store_damaged": lambda: self.journal.incidents,
+            "store_damaged": lambda: tuple(filter(None, (*self.journal.incidents, self.reader.damage_met))),
         }
 
 

@@ -37,3 +37,8 @@ def fault(error: sqlite3.Error, file: Path, doing: str) -> StoreError:
     code = getattr(error, "sqlite_errorcode", None)
     cause, remedy = _CAUSES.get((code or 0) & _PRIMARY, ("SQLite refused", "Check the disk and the directory"))
     return StoreError(f"Cannot {doing} in `{file}`: {cause} ({error})", remedy)
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether SQLite met bytes in the database that cannot be."""
+    return (getattr(error, "sqlite_errorcode", None) or 0) & _PRIMARY in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -17,6 +17,7 @@ INCIDENT = "incident:"
 _NOTE = "INSERT OR REPLACE INTO meta (key, value) VALUES (? || strftime('%Y-%m-%dT%H:%M:%fZ', 'now') || ?, ?)"
 _LAST = "of the process that had the store last"
 _WAL_HEADER, _FRAME_HEADER = 32, 24
+_INDEX_HEADER = 100
 
 
 def refuse_emptied(directory: Path) -> None:
@@ -39,7 +40,7 @@ def refuse_emptied(directory: Path) -> None:
 
 
 def log_is_gone(directory: Path, *, was_left: bool) -> str:
-    """A sentence if a killed process left a write-ahead log that is gone, or does not begin as one; else empty."""
+    """A sentence if a killed process left a write-ahead log that is gone, cut, or begins as none; else empty."""
     file = directory / JOURNAL_FILE
     if not was_left or not file.exists():
         return ""
@@ -51,7 +52,32 @@ def log_is_gone(directory: Path, *, was_left: bool) -> str:
         beginning = reading.read(_WAL_HEADER)
     if beginning and (len(beginning) < _WAL_HEADER or not _begins_log(beginning)):
         return f"The write-ahead log {_LAST} is damaged at its beginning; what stood in it is lost."
+    if missing := _frames_missing(log):
+        return f"{missing} pages at the end of the write-ahead log {_LAST} are gone, and the commits that they held."
     return ""
+
+
+def _frames_missing(log: Path) -> int:
+    """How many frames a log's index counts that are neither in the log nor, by then, in the journal.
+
+    The index outlives a kill; where it is gone, damaged or of an older log, nothing is known, and none is missing.
+    Source: sqlite.org/walformat.html, 2.1 and 2.2; integers are of this machine's byte order.
+    """
+    index = log.with_name(f"{log.name.removesuffix('-wal')}-shm")
+    try:
+        with index.open("rb") as reading:
+            begins = reading.read(_INDEX_HEADER)
+        with log.open("rb") as reading:
+            header = reading.read(_WAL_HEADER)
+        size = log.stat().st_size
+    except OSError:
+        return 0
+    if len(begins) < _INDEX_HEADER or begins[:48] != begins[48:96] or (header and header[16:24] != begins[32:40]):
+        return 0
+    page, counted, kept = (*struct.unpack_from("=HI", begins, 14), *struct.unpack_from("=I", begins, 96))
+    # A page of 65,536 bytes does not fit 16 bits, and is written as 1.
+    step = _FRAME_HEADER + (page if page > 1 else 65_536)
+    return max(0, counted - max(kept, (size - _WAL_HEADER) // step))
 
 
 def _begins_log(header: bytes) -> bool:

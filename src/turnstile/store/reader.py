@@ -15,7 +15,7 @@ import msgspec
 
 from turnstile.errors import StoreError
 from turnstile.journal import Record, RolloutStatus, decode
-from turnstile.store.faults import fault
+from turnstile.store.faults import fault, is_damage
 from turnstile.store.schema import JOURNAL_FILE, open_readonly
 from turnstile.store.tables import checksum
 from turnstile.store.tombstones import SELECT_TOMBSTONE, Tombstone, tombstone_of
@@ -88,6 +88,8 @@ class Reader:
         self._file = file
         self._connection = connection
         self._turn = threading.Lock()
+        self.damage_met = ""
+        """What was found to be damaged last, as a sentence; empty as long as nothing was."""
 
     @classmethod
     def open(cls, directory: Path) -> Reader:
@@ -236,7 +238,7 @@ class Reader:
             raise self._row_damaged(f"row {row[:3]}: {damaged}") from damaged
 
     def _row_damaged(self, why: str) -> StoreError:
-        return StoreError(
+        return self._noted(
             f"The listing in `{self._file}` is damaged: {why}",
             "Save what is left of it in a new store: `turnstile store salvage STORE NEW`",
             code="row_damaged",
@@ -247,7 +249,10 @@ class Reader:
             with self._turn:
                 return self._connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
-            raise fault(error, self._file, "read") from error
+            found = fault(error, self._file, "read")
+            if is_damage(error):
+                self.damage_met = found.problem
+            raise found from error
 
     def _decode(self, rollout_id: str, row: _Row) -> tuple[Record, int]:
         match row:
@@ -263,8 +268,12 @@ class Reader:
             raise self._damaged(rollout_id, seq, str(error)) from error
 
     def _damaged(self, rollout_id: str, seq: object, why: str) -> StoreError:
-        return StoreError(
+        return self._noted(
             f"Record {seq} of rollout `{rollout_id}` in `{self._file}` is damaged: {why}",
             "Take a copy of the store and export the other rollouts by name",
             code="record_damaged",
         )
+
+    def _noted(self, problem: str, remedy: str, *, code: str) -> StoreError:
+        self.damage_met = problem
+        return StoreError(problem, remedy, code=code)
