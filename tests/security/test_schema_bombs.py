@@ -24,6 +24,32 @@ BOMBS: dict[str, Any] = {
 
 def tools(name: str, schema: Any) -> dict[str, Any]:
     """A request that has to call a tool with such parameters."""
+    match name:
+        case "openai.chat":
+            function = {"name": "t", "parameters": schema}
+            return {"tools": [{"type": "function", "function": function}], "tool_choice": "required"}
+        case "openai.responses":
+            return {"tools": [{"type": "function", "name": "t", "parameters": schema}], "tool_choice": "required"}
+        case _:
+            return {"tools": [{"name": "t", "input_schema": schema}], "tool_choice": {"type": "any"}}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("dialect", ["openai.chat", "openai.responses", "anthropic.messages"])
+def test_a_schema_that_is_a_bomb_stops_nobody(guarded: Any, speaking: Any, dialect: str) -> None:
+    speaker = speaking.SPEAKERS[dialect]
+    talker = speaking.Talker(guarded, speaker, guarded.agent())
+    guarded.fake.answer = lambda _: guarded.ids('<tool_call>\n{"name": "t", "arguments": {}}\n</tool_call><|im_end|>')
+    for name, bomb in BOMBS.items():
+        told = talker.send(speaker.body("go", **tools(dialect, {"type": "object", **bomb})), False)
+        assert told.status in (200, 400), (name, told.body)
+        if name in ("doubling", "wide", "choices"):
+            assert (told.status, b"too large" in told.body) == (400, True), (name, told.body)
+        assert guarded.http.get(f"{guarded.client.url}/healthz").status_code == 200
+
+
+def held_to(name: str, schema: Any) -> dict[str, Any]:
+    """A request whose answer has to be JSON of such a schema."""
     if name == "openai.chat":
         return {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}}
     return {"tools": [], "responseMimeType": "application/json", "responseJsonSchema": schema}
