@@ -224,8 +224,10 @@ class Operators:
     async def _from_journal(self, request: Request, work: Callable[[Forest], T]) -> T:
         """Do work on a rollout as the journal has it, away from the event loop."""
         self._keys.check_reader(request.headers)
-        rollout_id = (await self._rollouts.get(request.path_params["rollout_id"])).opened.rollout_id
-        return await asyncio.to_thread(lambda: work(Forest.of(self._reader.records(rollout_id))))
+        opened = (await self._rollouts.get(request.path_params["rollout_id"])).opened
+        # By its number: were this attempt deleted meanwhile, the latest would be another, or none.
+        records = self._reader.records(opened.rollout_id, opened.attempt)
+        return await asyncio.to_thread(lambda: work(Forest.of(records)))
 
 
 def _shown(forest: Forest, sha256: str) -> Image | None:
