@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import sqlite3
 
 import pytest
@@ -74,3 +75,12 @@ def test_a_journal_of_ours_whose_owner_is_damaged_is_read(store):
     content[68:72] = b"\0\0\0\0"
     file.write_bytes(content)
     assert len(remains(store).attempts()) == 60
+
+
+async def test_a_young_journal_of_ours_that_lost_its_log_is_not_taken_for_anothers(tmp_path, make):
+    journal = Journal.open(tmp_path / "live")
+    await journal.append(make.opened("r"))
+    copy = shutil.copytree(tmp_path / "live", tmp_path / "copy")
+    journal.close()
+    (copy / f"{JOURNAL_FILE}-wal").unlink()
+    assert remains(copy).attempts() == []

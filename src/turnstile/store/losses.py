@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 from turnstile.errors import StoreError
@@ -18,6 +19,7 @@ _NOTE = "INSERT OR REPLACE INTO meta (key, value) VALUES (? || strftime('%Y-%m-%
 _LAST = "of the process that had the store last"
 _WAL_HEADER, _FRAME_HEADER = 32, 24
 _INDEX_HEADER = 100
+_INDEX_VERSION = 3_007_000
 
 
 def refuse_emptied(directory: Path) -> None:
@@ -53,7 +55,7 @@ def log_is_gone(directory: Path, *, was_left: bool) -> str:
     if beginning and (len(beginning) < _WAL_HEADER or not _begins_log(beginning)):
         return f"The write-ahead log {_LAST} is damaged at its beginning; what stood in it is lost."
     if missing := _frames_missing(log):
-        return f"{missing} pages at the end of the write-ahead log {_LAST} are gone, and the commits that they held."
+        return f"The write-ahead log {_LAST} has lost its end ({missing} of its pages), and the commits in it."
     return ""
 
 
@@ -69,15 +71,32 @@ def _frames_missing(log: Path) -> int:
             begins = reading.read(_INDEX_HEADER)
         with log.open("rb") as reading:
             header = reading.read(_WAL_HEADER)
-        size = log.stat().st_size
     except OSError:
         return 0
     if len(begins) < _INDEX_HEADER or begins[:48] != begins[48:96] or (header and header[16:24] != begins[32:40]):
         return 0
-    page, counted, kept = (*struct.unpack_from("=HI", begins, 14), *struct.unpack_from("=I", begins, 96))
-    # A page of 65,536 bytes does not fit 16 bits, and is written as 1.
-    step = _FRAME_HEADER + (page if page > 1 else 65_536)
-    return max(0, counted - max(kept, (size - _WAL_HEADER) // step))
+    version, is_made, counted, kept = struct.unpack("=I8xBxxxI", begins[:20]) + struct.unpack("=I", begins[96:])
+    if version != _INDEX_VERSION or is_made != 1:
+        return 0
+    return max(0, counted - max(kept, sum(1 for _ in _frames(log))))
+
+
+def _frames(log: Path) -> Iterator[bytes]:
+    """The headers of the frames of a write-ahead log, up to the first that is of an older one; nothing is checked."""
+    try:
+        with log.open("rb") as reading:
+            header = reading.read(_WAL_HEADER)
+            if len(header) < _WAL_HEADER:
+                return
+            step = _FRAME_HEADER + int.from_bytes(header[8:12], "big")
+            for number in range((log.stat().st_size - _WAL_HEADER) // step):
+                reading.seek(_WAL_HEADER + number * step)
+                frame = reading.read(_FRAME_HEADER)
+                if frame[8:16] != header[16:24]:
+                    return
+                yield frame
+    except OSError:
+        return
 
 
 def _begins_log(header: bytes) -> bool:
@@ -88,24 +107,8 @@ def _begins_log(header: bytes) -> bool:
 
 def commits_in_log(directory: Path) -> tuple[int, ...]:
     """The frames of the write-ahead log, from 1, with which commits end, as their headers say; nothing is checked."""
-    log = _log_of(directory / JOURNAL_FILE)
-    try:
-        with log.open("rb") as reading:
-            header = reading.read(_WAL_HEADER)
-            if len(header) < _WAL_HEADER:
-                return ()
-            step = _FRAME_HEADER + int.from_bytes(header[8:12], "big")
-            ends: list[int] = []
-            for number in range(1, (log.stat().st_size - _WAL_HEADER) // step + 1):
-                reading.seek(_WAL_HEADER + (number - 1) * step)
-                frame = reading.read(_FRAME_HEADER)
-                if frame[8:16] != header[16:24]:
-                    break
-                if any(frame[4:8]):
-                    ends.append(number)
-            return tuple(ends)
-    except OSError:
-        return ()
+    frames = enumerate(_frames(_log_of(directory / JOURNAL_FILE)), 1)
+    return tuple(number for number, frame in frames if any(frame[4:8]))
 
 
 def behind_damage(ends: tuple[int, ...], read: int) -> str:

@@ -62,11 +62,15 @@ def remains(directory: Path) -> Remains:
     except OSError as error:
         raise StoreError(f"Cannot read `{file}`: {error.strerror}", "Name the directory of a store") from error
     found = Remains(defaultdict(dict), defaultdict(set), {}, {}, {}, set(), pages.torn_commits, pages.gone)
+    is_used = False
     for number, columns in pages.rows():
+        is_used = True
         _sort(found, number, columns)
     # Rows of other programs may look like entries of our indices; no record of theirs has our checksum.
     nothing_of_ours = not any(found.records.values()) and not found.tombstones
-    if nothing_of_ours and pages.application_id not in (None, APPLICATION_ID):
+    # A journal of ours whose first pages are all in its log has no owner yet, and no rows.
+    is_foreign = pages.application_id not in (None, APPLICATION_ID) and (pages.application_id or is_used)
+    if nothing_of_ours and is_foreign:
         raise StoreError(f"The database `{file}` is no journal of Turnstile's", "Name the directory of a store")
     return found
 
