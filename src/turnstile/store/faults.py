@@ -34,11 +34,15 @@ def fault(error: sqlite3.Error, file: Path, doing: str) -> StoreError:
         file: the database.
         doing: what was being done, such as `write a record`.
     """
-    code = getattr(error, "sqlite_errorcode", None)
-    cause, remedy = _CAUSES.get((code or 0) & _PRIMARY, ("SQLite refused", "Check the disk and the directory"))
+    cause, remedy = _CAUSES.get(_code(error), ("SQLite refused", "Check the disk and the directory"))
     return StoreError(f"Cannot {doing} in `{file}`: {cause} ({error})", remedy)
 
 
 def is_damage(error: sqlite3.Error) -> bool:
     """Whether SQLite met bytes in the database that cannot be."""
-    return (getattr(error, "sqlite_errorcode", None) or 0) & _PRIMARY in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary result code; 0 where there is none."""
+    return (getattr(error, "sqlite_errorcode", None) or 0) & _PRIMARY

@@ -54,12 +54,12 @@ def log_is_gone(directory: Path, *, was_left: bool) -> str:
         beginning = reading.read(_WAL_HEADER)
     if beginning and (len(beginning) < _WAL_HEADER or not _begins_log(beginning)):
         return f"The write-ahead log {_LAST} is damaged at its beginning; what stood in it is lost."
-    if missing := _frames_missing(log):
+    if missing := _frames_missing(log, beginning):
         return f"The write-ahead log {_LAST} has lost its end ({missing} of its pages), and the commits in it."
     return ""
 
 
-def _frames_missing(log: Path) -> int:
+def _frames_missing(log: Path, header: bytes) -> int:
     """How many frames a log's index counts that are neither in the log nor, by then, in the journal.
 
     The index outlives a kill; where it is gone, damaged or of an older log, nothing is known, and none is missing.
@@ -69,8 +69,6 @@ def _frames_missing(log: Path) -> int:
     try:
         with index.open("rb") as reading:
             begins = reading.read(_INDEX_HEADER)
-        with log.open("rb") as reading:
-            header = reading.read(_WAL_HEADER)
     except OSError:
         return 0
     if len(begins) < _INDEX_HEADER or begins[:48] != begins[48:96] or (header and header[16:24] != begins[32:40]):
