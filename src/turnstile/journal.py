@@ -143,6 +143,8 @@ class CallStarted(msgspec.Struct, frozen=True, tag="call_started", omit_defaults
     """The id that stands for each of them; None: the prompt has no image."""
     engine_name: str = ""
     """Which of the engines it went to, as host and port; empty in records from before there were names."""
+    heard: tuple[str, ...] = ()
+    """Calls whose answers had arrived since the call before; empty also in records from before they were named."""
 
 
 class CallJoined(msgspec.Struct, frozen=True, tag="call_joined"):

@@ -166,7 +166,7 @@ class Besetting:
         head, _, body = answer.partition(b"\r\n\r\n")
         status = int(head.split(b" ")[1])
         self.statuses[status] += 1
-        if status == 200 and attempt.may_call:
+        if status == 200 and attempt.may_call and attempt.answer_is_a_calls:
             self.answered[attempt.rollout_id] += 1
         if status >= 500:
             self.breaches.append(f"{attempt.kind}: {status} {body[:300]!r} to {_shown(attempt)}")
@@ -184,9 +184,10 @@ class Besetting:
                 forest = Forest.of(reader.records(rollout_id))
                 if len(forest.calls) > self.sent[rollout_id] + self.kinds["flipped bytes"]:
                     self.breaches.append(f"{rollout_id}: {len(forest.calls)} calls of {self.sent[rollout_id]} requests")
-                kept = sum(state.committed is not None for state in forest.calls.values())
+                # An answer that a reset kept from its client is given to the next that asks the same.
+                kept = sum(bool(state.committed) + len(state.joined) for state in forest.calls.values())
                 if kept < self.answered[rollout_id]:
-                    self.breaches.append(f"{rollout_id}: {kept} turns of {self.answered[rollout_id]} answers")
+                    self.breaches.append(f"{rollout_id}: {kept} turns and repeats of {self.answered[rollout_id]} answers")
                 self.breaches += [f"{rollout_id}: {call.call_id} has no end" for call in forest.open_calls]
             never = {"smuggled", "etc", "passwd", ""} & set(rollouts)
             self.breaches += [f"a rollout `{each}` began" for each in sorted(never)]

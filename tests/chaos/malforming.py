@@ -128,6 +128,8 @@ class Attempt:
     """Whether an answer is due before the client leaves; otherwise it leaves at once."""
     may_call: bool = False
     """Whether a call may be recorded of it: it is whole, and may be right by chance."""
+    answer_is_a_calls: bool = True
+    """Whether the first answer that comes is that of its call, if it may be one."""
     resets: bool = False
     """Whether the client leaves by a reset."""
 
@@ -387,7 +389,11 @@ class Malformer:
         look = f"GET /r/{rollout_id}/v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
         whole = _post(rollout_id, path, body)
         many = self._draw.choice([look * 50, look + whole, whole + look, whole + b"\x00garbage", look + b"\x00garbage"])
-        return Attempt("pipelined", rollout_id, (many,), is_answered=False, may_call=True, resets=True)
+        first_is_call = many.startswith(whole)
+        return Attempt(
+            "pipelined", rollout_id, (many,), is_answered=False, may_call=True, answer_is_a_calls=first_is_call,
+            resets=True,
+        )  # fmt: skip
 
     def _long_head(self) -> Attempt:
         rollout_id, path, body = self._valid("head")

@@ -57,6 +57,16 @@ def test_case_f1_a_repeat_of_an_answer_that_never_arrived_is_given_it(
     assert repeats.find(call(**mark), "d") == Found(Repeat.REPLAYED, answered)  # type: ignore[arg-type]
 
 
+def test_what_the_next_record_has_to_say_is_which_answers_have_arrived(repeats: Repeats) -> None:
+    first, second, third = (begun(repeats, f"c{at}", digest=str(at)) for at in range(3))
+    for flight in (first, second, third):
+        flight.land(HELLO)
+    repeats.delivered(second)
+    repeats.delivered(first)
+    repeats.lost(third)
+    assert repeats.newly_heard() == ("c0", "c1")
+
+
 def test_an_unmarked_repeat_while_the_first_client_waits_is_a_new_sample(repeats: Repeats) -> None:
     begun(repeats, "c0").join()
     assert repeats.find(call(), "d") == FRESH

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -15,6 +15,7 @@ class Some:
 
     weight: int = 100
     is_busy: bool = False
+    unwritten: set[str] = field(default_factory=set[str])
 
 
 class Clock:
@@ -49,7 +50,6 @@ def test_the_longest_unused_leaves_first(residents: Residents[Some], clock: Cloc
     residents.put("c", Some())
     assert (len(residents), residents.bytes, residents.times_left) == (2, 200, 1)
     assert names(residents, "a", "b", "c") == ["a", "c"]
-    assert [residents.was_here(name) for name in ("a", "b", "c")] == [False, True, False]
 
 
 def test_one_that_was_used_in_the_last_minute_stays_whatever_it_takes(residents: Residents[Some], clock: Clock) -> None:
@@ -74,9 +74,20 @@ def test_one_that_somebody_still_holds_is_found_again_and_never_made_twice(
     residents.put("held", held)
     clock.now = QUIET_S + 10
     residents.put("big", Some(weight=250))
-    assert (len(residents), residents.was_here("held")) == (1, True)
+    assert (len(residents), residents.times_left) == (1, 1)
     assert residents.get("held") is held
     assert residents.bytes == 350
+
+
+def test_what_only_memory_knows_of_one_stays_when_it_leaves_until_it_is_over(
+    residents: Residents[Some], clock: Clock
+) -> None:
+    residents.put("a", Some(unwritten={"c0"}))
+    clock.now = QUIET_S + 10
+    residents.put("big", Some(weight=250))
+    assert (residents.get("a"), residents.unwritten("a"), residents.unwritten("big")) == (None, {"c0"}, set())
+    residents.drop("a")
+    assert residents.unwritten("a") == set()
 
 
 def test_growth_makes_others_leave(residents: Residents[Some], clock: Clock) -> None:
@@ -94,4 +105,4 @@ def test_one_that_is_over_is_forgotten_with_its_weight(residents: Residents[Some
     residents.drop("a")
     residents.grew("a", 10)
     residents.drop("never there")
-    assert (len(residents), residents.bytes, residents.get("a"), residents.was_here("a")) == (0, 0, None, False)
+    assert (len(residents), residents.bytes, residents.get("a"), residents.times_left) == (0, 0, None, 0)

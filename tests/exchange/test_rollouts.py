@@ -25,7 +25,7 @@ from turnstile.exchange.rollouts import (
     json_text,
     key_hash,
 )
-from turnstile.generation import Draw, Finish, Head, LogprobsMode, Retention, Root
+from turnstile.generation import Draw, Finish, Head, LogprobsMode, NodeRef, Retention, Root
 from turnstile.journal import (
     AnswerUndelivered,
     CallStarted,
@@ -47,13 +47,13 @@ def call(text: str = "hi", key: str = "") -> Call:
     return Call("openai.chat", "m", (Message(Role.USER, (Text(text),)),), retry=RetryMark(key, 0))
 
 
-async def started(rollout: OpenRollout, flight: Flight, key: str = "") -> None:
+async def started(rollout: OpenRollout, flight: Flight, key: str = "", parent: NodeRef | None = None) -> None:
     record = CallStarted(
         rollout_id=rollout.opened.rollout_id, call_id=flight.call_id, started_at=rollout.opened.opened_at,
-        dialect="openai.chat", head=HEAD.fingerprint, new_head=HEAD, engine="e", engine_version="1", parent=None,
+        dialect="openai.chat", head=HEAD.fingerprint, new_head=HEAD, engine="e", engine_version="1", parent=parent,
         held_length=0, added_A=IdRun.of([1, 2]), added_segments=tile([(2, SegmentKind.PROMPT)]), prompt_sha256="",
         history=Root(RootReason.FIRST_CALL), covered_M=0, new_M=call().messages, sampling=Sampling(), draw=Draw(),
-        body_digest=flight.digest, idempotency_key=key,
+        body_digest=flight.digest, idempotency_key=key, heard=rollout.repeats.newly_heard(),
     )  # fmt: skip
     await rollout.keep(record)
 
@@ -249,6 +249,8 @@ async def test_after_a_restart_an_answer_that_may_not_have_arrived_can_be_had_ag
         flight = rollout.take_off(call(key=digest), digest)
         await started(rollout, flight, key=digest)
         await committed(rollout, flight)
+        if digest == "a":
+            rollout.repeats.delivered(flight)
     again = await reopen().get("r")
     assert again.repeats.find(call(), "a").how is Repeat.FRESH
     found = again.repeats.find(call(), "b")
@@ -289,9 +291,63 @@ async def test_after_a_restart_an_answer_that_is_known_to_be_lost_can_be_had_aga
     assert lost is not None
     await rollouts.joined(again, lost, "replayed")
     again.repeats.delivered(lost)
+    await started(again, again.take_off(call(), "c"))
     for each in (again, await reopen().get("r")):
         found = [each.repeats.find(call(), digest).how for digest in ("a", "b")]
         assert found == [Repeat.FRESH, Repeat.REPLAYED]
+
+
+async def test_an_answer_that_no_repeat_got_whole_can_be_had_again_however_often_the_process_is_killed(
+    reopen: Callable[[], Rollouts],
+) -> None:
+    rollout = await reopen().create(Opening("r"), "")
+    flight = rollout.take_off(call(), "a")
+    await started(rollout, flight)
+    await committed(rollout, flight)
+    for _ in range(3):
+        rollouts = reopen()
+        again = await rollouts.get("r")
+        found = again.repeats.find(call(), "a")
+        assert (found.how, found.flight and found.flight.call_id) == (Repeat.REPLAYED, "c0")
+        assert found.flight is not None
+        # It is killed before the last byte of the repeat's answer leaves.
+        await rollouts.joined(again, found.flight, "replayed")
+
+
+async def test_after_a_restart_all_answers_that_were_on_their_way_can_be_had_again_not_only_the_last(
+    reopen: Callable[[], Rollouts],
+) -> None:
+    rollout = await reopen().create(Opening("r"), "")
+    flights = [rollout.take_off(call(), digest) for digest in ("a", "b", "open")]
+    for flight in flights:
+        await started(rollout, flight)
+    for flight in flights[:2]:
+        await committed(rollout, flight)
+    # The first start ends the call that ran; it is killed before anybody has asked again.
+    await reopen().get("r")
+    again = await reopen().get("r")
+    assert [again.repeats.find(call(), digest).how for digest in ("a", "b")] == [Repeat.REPLAYED, Repeat.REPLAYED]
+
+
+async def test_a_call_that_builds_on_an_answer_shows_that_it_arrived(reopen: Callable[[], Rollouts]) -> None:
+    rollout = await reopen().create(Opening("r"), "")
+    flight = rollout.take_off(call(), "a")
+    await started(rollout, flight)
+    await committed(rollout, flight)
+    await started(rollout, rollout.take_off(call(), "b"), parent=NodeRef("c0", 0))
+    assert (await reopen().get("r")).repeats.find(call(), "a").how is Repeat.FRESH
+
+
+async def test_an_unheard_answer_stays_so_while_its_rollout_is_out_of_memory(reopen: Callable[..., Rollouts]) -> None:
+    rollout = await reopen().create(Opening("r"), "")
+    flight = rollout.take_off(call(), "a")
+    await started(rollout, flight)
+    await committed(rollout, flight)
+    rollouts = reopen(_crowded())
+    await rollouts.get("r")
+    await rollouts.create(Opening("s"), "")
+    assert rollouts.residents.times_left > 0
+    assert (await rollouts.get("r")).repeats.find(call(), "a").how is Repeat.REPLAYED
 
 
 async def test_what_is_left_of_an_attempt_is_filed_under_it_when_the_next_is_open(

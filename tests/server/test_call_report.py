@@ -10,7 +10,7 @@ import pytest
 from turnstile.conversation import CallKind, Message, ReplyFinish, Role, Sampling, Usage
 from turnstile.exchange.timeline import Span, Stage, Timeline
 from turnstile.generation import Draw, Finish, Forked, LogprobsMode, Note
-from turnstile.history.forest import CallState
+from turnstile.history.calls import CallState
 from turnstile.journal import (
     CallFailed,
     CallStarted,

@@ -34,7 +34,7 @@ class OpenRollout:
         forest: Forest,
         opened: RolloutOpened,
         journal: Journal,
-        undelivered: str = "",
+        heard: set[str] | None = None,
         stored_bytes: int = 0,
     ) -> None:
         """Grow a forest from here on.
@@ -43,13 +43,13 @@ class OpenRollout:
             forest: the fold of what the journal has.
             opened: its first record.
             journal: where it goes on.
-            undelivered: the call of whose answer nobody can say whether it arrived; empty if there is none.
+            heard: calls whose answers are known to have arrived, beyond what the journal says.
             stored_bytes: how long the forest's records are in the journal.
         """
         self.forest = forest
         self.opened = opened
         self.closing = False
-        self.repeats = Repeats(forest, undelivered)
+        self.repeats = Repeats(forest, heard)
         self.weight = _BYTES_A_STORED_BYTE * stored_bytes
         """About how many bytes of memory it takes."""
         self.grew: Callable[[int], None] = _unnoticed
@@ -112,6 +112,11 @@ class OpenRollout:
         grown = _BYTES_A_STORED_BYTE * stored_bytes
         self.weight += grown
         self.grew(grown)
+
+    @property
+    def unwritten(self) -> set[str]:
+        """What only memory knows of it: the calls whose answers arrived since its last record."""
+        return self.repeats.heard
 
     @property
     def is_busy(self) -> bool:

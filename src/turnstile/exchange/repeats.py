@@ -16,8 +16,8 @@ import msgspec
 from turnstile.conversation import Answer, Call, Reply
 from turnstile.errors import CallerError, TurnstileError
 from turnstile.exchange.inflight import Flight, landed
-from turnstile.history.forest import CallState, Forest
-from turnstile.journal import CallStarted
+from turnstile.history.calls import CallState
+from turnstile.history.forest import Forest
 
 
 class Repeat(enum.StrEnum):
@@ -44,27 +44,23 @@ _FRESH = Found(Repeat.FRESH)
 class Repeats:
     """The calls of one rollout by meaning and by key, those in the air and those in the journal."""
 
-    def __init__(self, forest: Forest, last_answered: str = "") -> None:
+    def __init__(self, forest: Forest, heard: set[str] | None = None) -> None:
         """Know the calls of a forest.
 
         Args:
             forest: what the journal has; it may grow.
-            last_answered: the call whose commit was the last thing recorded before a restart, so that nobody can say
-                whether its answer arrived; empty if there is none.
+            heard: calls whose answers this process knows to have arrived, though the journal may not say so yet; it is
+                kept, and grows.
         """
         self._forest = forest
         self._flights: dict[str, Flight] = {}
         self._of_digest: dict[str, list[str]] = {}
         self._of_key: dict[str, tuple[str, str]] = {}
         self._failures_told: Counter[str] = Counter()
-        self._lost = {last_answered} if last_answered else set[str]()
+        self.heard = set[str]() if heard is None else heard
+        """Calls whose answers are known here to have arrived, with some of which the journal says so too."""
         for state in forest.calls.values():
-            self._remember(state.started)
-            if state.never_arrived:
-                self._lost.add(state.started.call_id)
-
-    def _remember(self, started: CallStarted) -> None:
-        self._name(started.body_digest, started.idempotency_key, started.call_id)
+            self._name(state.started.body_digest, state.started.idempotency_key, state.started.call_id)
 
     def _name(self, digest: str, key: str, call_id: str) -> None:
         self._of_digest.setdefault(digest, []).append(call_id)
@@ -85,12 +81,17 @@ class Repeats:
         """The last byte of a call's answer left to a client that was still there."""
         flight.delivered = True
         self._flights.pop(flight.call_id, None)
-        self._lost.discard(flight.call_id)
+        self.heard.add(flight.call_id)
 
     def lost(self, flight: Flight) -> None:
         """A call was answered and nobody took the answer; the journal has it."""
         self._flights.pop(flight.call_id, None)
-        self._lost.add(flight.call_id)
+
+    def newly_heard(self) -> tuple[str, ...]:
+        """Calls whose answers have arrived, which the next record has to say (docs/decisions/0038)."""
+        calls = self._forest.calls
+        self.heard.difference_update([call_id for call_id in self.heard if call_id in calls and calls[call_id].heard])
+        return tuple(sorted(self.heard))
 
     def failed(self, flight: Flight) -> None:
         """A call ended in an error: a retry of it is to be sampled."""
@@ -144,7 +145,10 @@ class Repeats:
         flight = landed(digest, call_id, answer_of(state))
         flight.idempotency_key = state.started.idempotency_key
         flight.history = state.started.history
-        flight.delivered = call_id not in self._lost
+        flight.delivered = state.heard or call_id in self.heard
+        if not flight.delivered:
+            # Whoever asks while it is being handed out finds it taken: two equal requests have an answer each.
+            self._flights[call_id] = flight
         return flight
 
 

@@ -24,6 +24,11 @@ class Resident(Protocol):
         ...
 
     @property
+    def unwritten(self) -> set[str]:
+        """What only memory knows of it; it comes back with it."""
+        ...
+
+    @property
     def is_busy(self) -> bool:
         """Whether a call of it is running."""
         ...
@@ -50,7 +55,7 @@ class Residents(Generic[ResidentT]):
         self._kept: OrderedDict[str, ResidentT] = OrderedDict()
         self._used: dict[str, float] = {}
         self._alive: WeakValueDictionary[str, ResidentT] = WeakValueDictionary()
-        self._left: set[str] = set()
+        self._left: dict[str, set[str]] = {}
         self.bytes = 0
         """About how much all that are kept take."""
         self.times_left = 0
@@ -96,13 +101,13 @@ class Residents(Generic[ResidentT]):
         rollout = self._kept.pop(rollout_id, None)
         self._alive.pop(rollout_id, None)
         self._used.pop(rollout_id, None)
-        self._left.discard(rollout_id)
+        self._left.pop(rollout_id, None)
         if rollout is not None:
             self.bytes -= rollout.weight
 
-    def was_here(self, rollout_id: str) -> bool:
-        """Whether a rollout left while this process ran, so that all its answers' fates are in the journal."""
-        return rollout_id in self._left
+    def unwritten(self, rollout_id: str) -> set[str]:
+        """What only memory knows of a rollout that left; nothing of one that was never here."""
+        return self._left.get(rollout_id, set())
 
     def shed(self) -> None:
         """Let the least recently used leave until the rest fits; those that are busy or recent stay."""
@@ -116,6 +121,6 @@ class Residents(Generic[ResidentT]):
             if not rollout.is_busy:
                 del self._kept[rollout_id]
                 del self._used[rollout_id]
-                self._left.add(rollout_id)
+                self._left[rollout_id] = rollout.unwritten
                 self.bytes -= rollout.weight
                 self.times_left += 1

@@ -27,12 +27,10 @@ from turnstile.journal import (
     CallFailed,
     CallJoined,
     CallRejected,
-    Record,
     RolloutFinished,
     RolloutOpened,
     RolloutStatus,
     SuspectLogprobs,
-    TurnCommitted,
     encode,
 )
 from turnstile.protocols.keepable import check_json
@@ -215,13 +213,11 @@ class Rollouts:
             )
 
     async def _load(self, rollout_id: str) -> OpenRollout | None:
-        forest, last, stored_bytes = await asyncio.to_thread(self._stored, rollout_id)
+        forest, stored_bytes = await asyncio.to_thread(self._stored, rollout_id)
         if forest.opened is None:
             return None
-        # If a commit was the last thing recorded, its answer may have been on its way when the process ended.
-        unsure = isinstance(last, TurnCommitted) and not self.residents.was_here(rollout_id)
-        undelivered = last.call_id if isinstance(last, TurnCommitted) and unsure else ""
-        rollout = OpenRollout(forest, forest.opened, self._journal, undelivered, stored_bytes)
+        heard = self.residents.unwritten(rollout_id)
+        rollout = OpenRollout(forest, forest.opened, self._journal, heard, stored_bytes)
         rollout.closing = forest.finished is not None
         for started in forest.open_calls:
             await rollout.keep(
@@ -238,10 +234,10 @@ class Rollouts:
             self._settle(rollout)
         return rollout
 
-    def _stored(self, rollout_id: str) -> tuple[Forest, Record | None, int]:
-        """The forest of a rollout's latest attempt, its last record, and how long its records are; blocks."""
+    def _stored(self, rollout_id: str) -> tuple[Forest, int]:
+        """The forest of a rollout's latest attempt, and how long its records are; blocks."""
         records = list(self._reader.records(rollout_id))
-        return Forest.of(records), records[-1] if records else None, sum(len(encode(record)) for record in records)
+        return Forest.of(records), sum(len(encode(record)) for record in records)
 
     def _settle(self, rollout: OpenRollout) -> None:
         rollout_id = rollout.opened.rollout_id

@@ -97,6 +97,7 @@ async def _take(turn: _Turn) -> Answer:
     flight.history = planned.prompt.history
     await keep_added(world.gallery, planned.prompt, planned.shown)
     started = call_started(planned, rollout.forest, flight, world.engine.capabilities, world.now())
+    started = msgspec.structs.replace(started, heard=rollout.repeats.newly_heard())
     with flight.times.stage(Stage.STORE):
         await rollout.keep(seated(started, turn.seat))  # !
     flight.kept()

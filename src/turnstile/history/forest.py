@@ -13,6 +13,7 @@ from turnstile.conversation import Message, Past, Role
 from turnstile.errors import StoreError
 from turnstile.generation import Head, History, NodeRef
 from turnstile.history.broken_off import BrokenOff, broken_off
+from turnstile.history.calls import CallState, newly_heard
 from turnstile.history.digest import Key, extended, head_key
 from turnstile.history.echoes import Echoes
 from turnstile.history.equality import Pairing, continued
@@ -33,31 +34,7 @@ from turnstile.journal import (
 )
 from turnstile.tokens import IdRun, SegmentKind
 
-__all__ = ["CallState", "Forest", "Node"]
-
-
-class CallState(msgspec.Struct, frozen=True):
-    """What is known of one planned call. At most one of `committed` and `failed` is set; neither: it is running."""
-
-    started: CallStarted
-    committed: TurnCommitted | None = None
-    failed: CallFailed | None = None
-    joined: tuple[CallJoined, ...] = ()
-    """Repeats of the request that were given this call's answer."""
-    undelivered: AnswerUndelivered | None = None
-    """The last that is known of a client who left before the answer had arrived."""
-    heard_since: bool = False
-    """Whether a repeat was given the answer after that."""
-
-    @property
-    def never_arrived(self) -> bool:
-        """Whether the last that is known of an answer is that nobody took it."""
-        return self.undelivered is not None and not self.heard_since
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the call has not ended."""
-        return self.committed is None and self.failed is None
+__all__ = ["Forest", "Node"]
 
 
 class _PromptKeys(msgspec.Struct, frozen=True):
@@ -288,6 +265,8 @@ class Forest:
             self._heads.setdefault(record.head, record.new_head)
         if record.parent is None:
             self._openings.setdefault(keys.whole, record.history)
+        for call_id in tuple(newly_heard(record, self._calls)):
+            self._calls[call_id] = msgspec.structs.replace(self._calls[call_id], heard=True)
 
     def _commit(self, record: TurnCommitted) -> None:
         state = self._running_state(record.call_id, "committed")

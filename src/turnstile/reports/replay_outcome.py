@@ -8,7 +8,8 @@ from typing import TypeAlias, assert_never
 import msgspec
 
 from turnstile.generation import Forked, Head, History, Rerendered, Root, Spliced, history_header
-from turnstile.history.forest import CallState, Forest
+from turnstile.history.calls import CallState
+from turnstile.history.forest import Forest
 from turnstile.reports.drift_sources import prompt_ids
 from turnstile.reports.replay import Replayed
 from turnstile.tokens import IdRun, first_difference

@@ -10,7 +10,7 @@ import msgspec
 from turnstile.conversation import CallKind
 from turnstile.exchange.timeline import Stage, Timeline
 from turnstile.generation import history_header
-from turnstile.history.forest import CallState
+from turnstile.history.calls import CallState
 from turnstile.journal import CallStarted, RolloutOpened, SampledChoice, SuspectLogprobs
 from turnstile.reasons import MaskReason, NoteCode
 from turnstile.trajectory.sequences import recorded

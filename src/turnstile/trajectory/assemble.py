@@ -10,7 +10,8 @@ import msgspec
 import orjson
 
 from turnstile.errors import StoreError, TurnstileError
-from turnstile.history.forest import CallState, Forest
+from turnstile.history.calls import CallState
+from turnstile.history.forest import Forest
 from turnstile.journal import RolloutFinished, RolloutOpened, RolloutStatus
 from turnstile.reasons import DiscardReason, EndReason, MaskReason
 from turnstile.tokens import SegmentKind

@@ -25,7 +25,8 @@ from turnstile.generation import (
     SchemaConstraint,
     Spliced,
 )
-from turnstile.history.forest import CallState, Forest, Node
+from turnstile.history.calls import CallState
+from turnstile.history.forest import Forest, Node
 from turnstile.journal import CallStarted, TurnCommitted
 from turnstile.reasons import FailReason, RootReason
 from turnstile.tokens import NO_IDS

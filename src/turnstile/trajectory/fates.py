@@ -12,7 +12,8 @@ import msgspec
 
 from turnstile.conversation import CallKind
 from turnstile.generation import NodeRef
-from turnstile.history.forest import CallState, Forest, Node
+from turnstile.history.calls import CallState
+from turnstile.history.forest import Forest, Node
 from turnstile.journal import SampledChoice, SuspectLogprobs
 from turnstile.reasons import DiscardReason, IncompleteReason, NoteCode
 from turnstile.trajectory.rules import Compaction, Rules, Unselected, Weights

@@ -7,7 +7,8 @@ from typing import Final
 
 from turnstile.conversation import CallKind, Role
 from turnstile.generation import NodeRef
-from turnstile.history.forest import CallState, Forest, Node
+from turnstile.history.calls import CallState
+from turnstile.history.forest import Forest, Node
 
 COMPACTION: Final = "compaction"
 """The purpose by which the quirks of harnesses mark a call for a summary."""
