@@ -187,7 +187,9 @@ class Besetting:
                 # An answer that a reset kept from its client is given to the next that asks the same.
                 kept = sum(bool(state.committed) + len(state.joined) for state in forest.calls.values())
                 if kept < self.answered[rollout_id]:
-                    self.breaches.append(f"{rollout_id}: {kept} turns and repeats of {self.answered[rollout_id]} answers")
+                    self.breaches.append(
+                        f"{rollout_id}: {kept} turns and repeats of {self.answered[rollout_id]} answers"
+                    )
                 self.breaches += [f"{rollout_id}: {call.call_id} has no end" for call in forest.open_calls]
             never = {"smuggled", "etc", "passwd", ""} & set(rollouts)
             self.breaches += [f"a rollout `{each}` began" for each in sorted(never)]
