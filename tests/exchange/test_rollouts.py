@@ -452,7 +452,7 @@ async def test_a_rollout_without_a_call_for_too_long_is_closed_and_says_so(rollo
     now = touch_nobody(rollouts)
     await rollouts.create(Opening("r"), agent_key="")
     now[0] = 59.0
-    assert not await rollouts.close_idle("r")
+    assert await rollouts.close_idle("r") is None
     now[0] = 60.0
     assert await rollouts.close_idle("r")
     ended = (await rollouts.get("r")).forest.finished
@@ -473,9 +473,9 @@ async def test_a_record_begins_the_time_anew_and_a_running_call_stops_it(rollout
     flight = rollout.take_off(call(), "d")
     await started(rollout, flight)
     now[0] = 100.0
-    assert not await rollouts.close_idle("r")
+    assert await rollouts.close_idle("r") is None
     now[0] = 500.0
-    assert not await rollouts.close_idle("r")
+    assert await rollouts.close_idle("r") is None
 
 
 async def test_a_restart_gives_every_rollout_the_whole_time_again(reopen: Callable[..., Rollouts]) -> None:
@@ -483,7 +483,7 @@ async def test_a_restart_gives_every_rollout_the_whole_time_again(reopen: Callab
     rollouts = reopen()
     now = touch_nobody(rollouts)
     now[0] = 59.0
-    assert not await rollouts.close_idle("r")
+    assert await rollouts.close_idle("r") is None
     now[0] = 61.0
     assert await rollouts.close_idle("r")
 
@@ -501,9 +501,9 @@ async def test_of_a_finish_and_an_idle_close_one_wins_and_the_runner_is_told(rol
         ended = (await rollouts.get(name)).forest.finished
         assert ended is not None
         if ended.reason is EndReason.RUNNER:
-            assert (idle, ended.reward, isinstance(finish, OpenRollout)) == (False, 1.0, True)
+            assert (idle, ended.reward, isinstance(finish, OpenRollout)) == (None, 1.0, True)
         else:
-            assert idle is True
+            assert isinstance(idle, OpenRollout)
             assert isinstance(finish, CallerError)
             assert finish.code == "rollout_closed"
 

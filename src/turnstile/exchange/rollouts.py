@@ -270,26 +270,25 @@ class Rollouts:
         )
         return await self._close(rollout, ended, patience_s)
 
-    async def close_idle(self, rollout_id: str) -> bool:
-        """Close a rollout that has had no call for too long; False if it has had one, or is closed, or is gone.
+    async def close_idle(self, rollout_id: str) -> OpenRollout | None:
+        """Close a rollout that has had no call for too long; None if it has had one, or is closed, or is gone.
 
         Raises: StoreError.
         """
         if not self.idle.is_idle(rollout_id):
-            return False
+            return None
         try:
             rollout = await self.get(rollout_id)
         except CallerError:
-            return False
+            return None
         # Nothing is waited for from here until it is closing: a call that comes finds it idle no more, or closing.
         if rollout.closing or rollout.is_busy or not self.idle.is_idle(rollout_id):
-            return False
+            return None
         limit = orjson.dumps({"idle_timeout_s": self.idle.limit_s}).decode()
         ended = RolloutFinished(
             rollout_id, self._now(), RolloutStatus.ABORTED, metadata=limit, reason=EndReason.IDLE_TIMEOUT
         )
-        await self._close(rollout, ended, 0.0)
-        return True
+        return await self._close(rollout, ended, 0.0)
 
     async def _close(self, rollout: OpenRollout, ended: RolloutFinished, patience_s: float) -> OpenRollout:
         """No new calls from now on; then, when the running ones have ended, no more records."""

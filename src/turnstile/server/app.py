@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from datetime import datetime
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import TypeAlias
 
 from starlette.applications import Starlette
@@ -40,7 +39,6 @@ from turnstile.server.retry_after import retry_after
 from turnstile.server.room_metrics import RoomMetrics
 from turnstile.server.sealing import in_full, sealed
 from turnstile.server.severing import StreamSevered
-from turnstile.server.upkeep import Upkeep
 from turnstile.server.upkeep_metrics import UpkeepMetrics
 from turnstile.server.visit import Reception
 
@@ -90,7 +88,8 @@ def build_app(world: World, rollouts: Rollouts, archive: Archive, figures: Figur
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[dict[str, Desk]]:
         watched = _watched(world.engine, archive.disk, observers)
-        async with asyncio.TaskGroup() as calls, watched, _kept_up(archive.upkeep, world.now):
+        upkeep = archive.upkeep.watch(world.now, observers.metrics.closed)
+        async with asyncio.TaskGroup() as calls, watched, _kept_up(upkeep):
             yield {"desk": Desk(world, rollouts, calls, limits, reception)}
             rollouts.abandon_running()
 
@@ -152,10 +151,10 @@ async def _watched(engine: Engine, disk: Disk, observers: Observers) -> AsyncGen
 
 
 @contextlib.asynccontextmanager
-async def _kept_up(upkeep: Upkeep, now: Callable[[], datetime]) -> AsyncGenerator[None]:
+async def _kept_up(upkeep: Coroutine[None, None, None]) -> AsyncGenerator[None]:
     """Look after the store for as long as the block runs."""
     async with asyncio.TaskGroup() as watching:
-        task = watching.create_task(upkeep.watch(now))
+        task = watching.create_task(upkeep)
         yield
         task.cancel()
 

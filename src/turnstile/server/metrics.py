@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from turnstile.errors import TurnstileError
 from turnstile.exchange.repeats import Repeat
+from turnstile.history.forest import Forest
 from turnstile.reports.drift_watch import Seen
 from turnstile.server.call_report import NO_STATUS, CallReport, Prompted, Took
+from turnstile.trajectory.assemble import assemble
 from turnstile.trajectory.shapes import TokenCounts
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -33,7 +37,7 @@ class Metrics:
         )
         self._fates = self._counter(
             "finished_tokens",
-            "Sampled tokens of finished rollouts by what becomes of them: trainable, masked or discarded",
+            "Sampled tokens of closed rollouts by what becomes of them: trainable, masked or discarded",
             "fate",
             "reason",
         )
@@ -85,8 +89,13 @@ class Metrics:
         if call.continuations:
             self._continued.inc(call.continuations)
 
+    def closed(self, forest: Forest) -> None:
+        """Count what becomes of the tokens of a closed rollout; blocks. None are counted if it cannot be exported."""
+        with contextlib.suppress(TurnstileError):
+            self.finished(assemble(forest).token_counts)
+
     def finished(self, counts: TokenCounts) -> None:
-        """Count what becomes of the tokens of a rollout that was finished."""
+        """Count what becomes of the tokens of a rollout that was closed."""
         self._fates.labels("trainable", "").inc(counts.trainable)
         for reason, count in counts.masked.items():
             self._fates.labels("masked", reason).inc(count)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, TypeAlias, TypeVar
@@ -14,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnstile.conversation import Image
-from turnstile.errors import CallerError, TurnstileError
+from turnstile.errors import CallerError
 from turnstile.exchange.images import Gallery
 from turnstile.exchange.policy_log import Announcement
 from turnstile.exchange.rollouts import Ending, Opening, Rollouts, fresh_rollout_id
@@ -145,7 +144,7 @@ class Operators:
         rollout = await self._rollouts.finish(request.path_params["rollout_id"], ending, self._limits.finish_patience_s)
         answer = _json(await asyncio.to_thread(self._final_summary, rollout.forest))
         # Nobody waits for the figures.
-        answer.background = BackgroundTask(self._count, rollout.forest)
+        answer.background = BackgroundTask(self._observers.metrics.closed, rollout.forest)
         return answer
 
     async def trajectory(self, request: Request) -> Response:
@@ -177,11 +176,6 @@ class Operators:
 
     def _final_summary(self, forest: Forest) -> Summary:
         return summarise(forest, self._watch.settled(attempt_of(forest), DRIFT_PATIENCE_S))
-
-    def _count(self, forest: Forest) -> None:
-        """Count what becomes of a rollout's tokens; one that cannot be exported says so when it is."""
-        with contextlib.suppress(TurnstileError):
-            self._observers.metrics.finished(assemble(forest).token_counts)
 
     async def announce(self, request: Request) -> Response:
         """POST /policy."""

@@ -17,6 +17,7 @@ from typing import final
 
 from turnstile.errors import StoreError
 from turnstile.exchange.rollouts import Rollouts
+from turnstile.history.forest import Forest
 from turnstile.journal import RolloutStatus
 from turnstile.store import Journal, Reader
 from turnstile.store.exports import ExportMark, mark
@@ -60,12 +61,17 @@ class Upkeep:
         self.trouble = ""
         """Why the last pass of retention failed; empty if it did not."""
 
-    async def watch(self, now: Callable[[], datetime]) -> None:
-        """Look again and again, until cancelled."""
+    async def watch(self, now: Callable[[], datetime], closed: Callable[[Forest], None]) -> None:
+        """Look again and again, until cancelled.
+
+        Args:
+            now: the clock.
+            closed: told of each rollout that was closed because nobody called it; it may block.
+        """
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._retain(now))
             if self._rollouts.idle.limit_s:
-                tasks.create_task(self._close_idle_ones())
+                tasks.create_task(self._close_idle_ones(closed))
 
     def troubles(self) -> tuple[str, ...]:
         """What does not work as it should, in sentences."""
@@ -81,24 +87,25 @@ class Upkeep:
         """Count attempts that somebody deleted."""
         self.deleted.update(stone.reason.value for stone in stones)
 
-    async def close_idle(self) -> None:
-        """Close every rollout that has had no call for too long."""
+    async def close_idle(self, closed: Callable[[Forest], None]) -> None:
+        """Close every rollout that has had no call for too long, and tell of each."""
         after = 0
         while page := await asyncio.to_thread(
             self._reader.rollouts, status=RolloutStatus.RUNNING, after=after, limit=_PAGE
         ):
             after = page[-1].number
             for each in page:
-                if await self._rollouts.close_idle(each.rollout_id):
+                rollout = await self._rollouts.close_idle(each.rollout_id)
+                if rollout is not None:
                     self.closed_idle += 1
-                    log.info("closed a rollout that nobody called", extra={"rollout_id": each.rollout_id})
+                    await asyncio.to_thread(closed, rollout.forest)
 
-    async def _close_idle_ones(self) -> None:
+    async def _close_idle_ones(self, closed: Callable[[Forest], None]) -> None:
         every_s = min(self._rollouts.idle.limit_s / 4, _LONGEST_IDLE_LOOK_S)
         while True:
             await asyncio.sleep(every_s)
             try:
-                await self.close_idle()
+                await self.close_idle(closed)
             except StoreError as trouble:
                 log.warning("cannot close idle rollouts: %s", trouble)
 
