@@ -130,7 +130,7 @@ class LlamaCpp:
         shown = await self._shown(prompt)
         async with self._slots.lease(draw.affinity) as lease:
             if shown is None:
-                written = WrittenPrompt(self._prompts.of(draw.affinity, prompt.ids_T), len(prompt))
+                written = WrittenPrompt(await self._prompts.of(draw.affinity, prompt.ids_T), len(prompt))
             else:
                 written = WrittenPrompt(shown.json, shown.length, shown.echo)
             run = Run(self._ground, RequestBody(written, draw, lease, seed), draw)

@@ -181,7 +181,7 @@ class Sglang:
         run = Run(prompt, draw, self._vocabulary, self._mode, rid)
         began = False
         try:
-            async with self._server.wire.stream("/generate", self._body(prompt, draw, rid)) as stream:
+            async with self._server.wire.stream("/generate", await self._body(prompt, draw, rid)) as stream:
                 if stream.status != 200 or not stream.is_events:
                     raise _no_stream(read(await stream.whole(), Event))
                 began = True
@@ -210,7 +210,7 @@ class Sglang:
         said = await reading_of(self._server.wire.post, self._server.found.model, prompt, text)
         return msgspec.structs.replace(generation, said=said)
 
-    def _body(self, prompt: Prompt, draw: Draw, rid: str) -> bytes:
+    async def _body(self, prompt: Prompt, draw: Draw, rid: str) -> bytes:
         server = self._server.found.server
         longest = _LONG_ANSWER if draw.max_tokens is None else draw.max_tokens
         repeated = 0 if server.incremental_streaming_output else longest
@@ -224,7 +224,7 @@ class Sglang:
             top_logprobs_num=draw.top_logprobs,
             image_data=image_data(prompt.media) or msgspec.UNSET,
         )
-        return written(self._prompts.of(draw.affinity, prompt.ids_T), request)
+        return written(await self._prompts.of(draw.affinity, prompt.ids_T), request)
 
     async def _abort(self, rid: str) -> None:
         # The connection is closed already, which the server sees after up to two seconds; this is only sooner. A

@@ -133,7 +133,7 @@ class TokenEngine:
         `context_length_exceeded`.
         """
         run = Run(prompt, draw, self._vocabulary)
-        async with self._server.wire.stream("/generate", self._body(prompt, draw)) as stream:
+        async with self._server.wire.stream("/generate", await self._body(prompt, draw)) as stream:
             if stream.status == 200 and stream.is_events:
                 await _followed(stream, run, emit)
             else:
@@ -152,7 +152,7 @@ class TokenEngine:
         """Close all connections."""
         await self._server.close()
 
-    def _body(self, prompt: Prompt, draw: Draw) -> bytes:
+    async def _body(self, prompt: Prompt, draw: Draw) -> bytes:
         seed = self._seeds() if draw.seed is None else draw.seed
         neutral = Draw()
         request = Request(
@@ -170,7 +170,7 @@ class TokenEngine:
             logit_bias=unless(neutral.logit_bias, draw.logit_bias),
             images=unless((), tuple(base64.b64encode(each.data).decode() for each in prompt.media)),
         )
-        return written(self._prompts.of(draw.affinity, prompt.ids_T), request)
+        return written(await self._prompts.of(draw.affinity, prompt.ids_T), request)
 
 
 async def _followed(stream: WireStream, run: Run, emit: Emit) -> None:

@@ -171,7 +171,7 @@ class Vllm:
         """
         refuse_miscounted(prompt)
         found = self._server.found
-        written = self._prompts.of(draw.affinity, prompt.ids_T)
+        written = await self._prompts.of(draw.affinity, prompt.ids_T)
         model = prompt.head.model if prompt.head.model in found.models else found.entry.id
         seed = self._seeds() if draw.seed is None else draw.seed
         ask = Ask(prompt, written, draw, seed, model, found.entry.max_model_len)
