@@ -448,6 +448,47 @@ async def finished_and_left(rollouts: Rollouts, rollout_id: str, reward: float =
     await asyncio.to_thread(rollouts._journal.change, lambda at: mark(at, [left]))
 
 
+async def finished_with_a_call(rollouts: Rollouts, rollout_id: str) -> None:
+    rollout = await rollouts.create(Opening(rollout_id), agent_key="secret")
+    flight = rollout.take_off(call(), "a")
+    await started(rollout, flight)
+    await committed(rollout, flight)
+    await rollouts.finish(rollout_id, Ending(reward=1.0), 1.0)
+    left = ExportMark(rollout_id, rollout.opened.attempt, "trainer", rollout.opened.opened_at)
+    await asyncio.to_thread(rollouts._journal.change, lambda at: mark(at, [left]))
+
+
+async def test_a_closed_rollout_that_agents_still_ask_for_is_read_back_once_without_its_calls(
+    rollouts: Rollouts,
+) -> None:
+    await finished_with_a_call(rollouts, "r")
+    shut = await rollouts.get("r")
+    assert (shut.closing, shut.admits("secret"), shut.admits("other"), dict(shut.forest.calls)) == (
+        True,
+        True,
+        False,
+        {},
+    )
+    assert (await rollouts.reject(shut, "rollout_closed")).code == "rollout_closed"
+    assert await rollouts.get("r") is shut
+    assert len(shut.forest.rejected) == 1
+
+
+async def test_what_is_remembered_of_a_closed_rollout_ends_with_its_deletion_and_with_its_next_attempt(
+    rollouts: Rollouts,
+) -> None:
+    for name in ("gone", "again"):
+        await finished_with_a_call(rollouts, name)
+        await rollouts.get(name)
+    await rollouts.delete("gone", None, Unexported.KEEP)
+    assert await refused(rollouts.get("gone")) == ("rollout_deleted", 410)
+    await rollouts.create(Opening("again"), agent_key="")
+    second = await rollouts.get("again")
+    assert (second.opened.attempt, second.closing) == (2, False)
+    await rollouts.finish("again", Ending(), 1.0)
+    assert (await rollouts.get("again")).opened.attempt == 2
+
+
 async def test_a_rollout_without_a_call_for_too_long_is_closed_and_says_so(rollouts: Rollouts) -> None:
     now = touch_nobody(rollouts)
     await rollouts.create(Opening("r"), agent_key="")

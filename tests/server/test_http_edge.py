@@ -102,7 +102,9 @@ def test_what_is_no_http_is_answered_and_closed(room: Any, sent: bytes) -> None:
 
 def test_garbage_behind_a_request_never_takes_the_place_of_its_answer(room: Any) -> None:
     room.script("A<|im_end|>")
-    answer = told(room, HEAD + b"content-length: %d\r\n\r\n" % len(BODY) + BODY + b"\x00garbage\r\n\r\n")
+    # Its answer may not arrive, and would be given to the next who asks the same in its rollout.
+    head = HEAD.replace(b"/edge/", b"/garbage/")
+    answer = told(room, head + b"content-length: %d\r\n\r\n" % len(BODY) + BODY + b"\x00garbage\r\n\r\n")
     assert not answer or answer.startswith(b"HTTP/1.1 200")
     room.fake.forget()
 

@@ -16,6 +16,7 @@ import orjson
 
 from turnstile.conversation import JsonText
 from turnstile.errors import CallerError, StoreError
+from turnstile.exchange.closed import ClosedRollouts
 from turnstile.exchange.idle import IdleWatch
 from turnstile.exchange.inflight import Flight
 from turnstile.exchange.open_rollout import RECORDED_REFUSALS, OpenRollout, key_hash
@@ -109,6 +110,7 @@ class Rollouts:
         self._reader = reader
         self._now = now
         self.residents: Residents[OpenRollout] = Residents(policies.memory_bytes, time.monotonic, policies.quiet_s)
+        self._shut = ClosedRollouts(journal)
         self.idle = IdleWatch(policies.idle_timeout_s, time.monotonic)
         # One opening or loading at a time for each id; ids share locks, so that the locks do not grow with them.
         self._locks = tuple(asyncio.Lock() for _ in range(_LOCKS))
@@ -127,18 +129,32 @@ class Rollouts:
         if found := self.residents.get(rollout_id):
             return found
         async with self._lock(rollout_id):
-            loaded = self.residents.get(rollout_id) or await self._load(rollout_id)
+            loaded = self.residents.get(rollout_id) or await self._closed(rollout_id) or await self._load(rollout_id)
             if loaded is None or loaded.closing:
                 await self._refuse_deleted(rollout_id, loaded)
         if loaded is None:
             raise not_found(rollout_id)
-        return loaded
+        is_over = loaded.forest.finished is not None
+        return self._shut.put(loaded) if is_over and loaded.forest.calls else loaded
+
+    async def _closed(self, rollout_id: str) -> OpenRollout | None:
+        """What is remembered of a closed rollout, unless it was deleted meanwhile."""
+        shut = self._shut.get(rollout_id)
+        if shut is not None and await self._deleted_since(rollout_id, shut.opened.attempt - 1):
+            self._shut.drop(rollout_id)
+            return None
+        return shut
 
     async def _refuse_deleted(self, rollout_id: str, earlier: OpenRollout | None) -> None:
         """Refuse a rollout whose latest attempt was deleted: an earlier one is not given in its place."""
-        stone = await asyncio.to_thread(self._reader.deleted, rollout_id)
-        if stone is not None and (earlier is None or stone.attempt > earlier.opened.attempt):
+        stone = await self._deleted_since(rollout_id, 0 if earlier is None else earlier.opened.attempt)
+        if stone is not None:
             raise gone(stone)
+
+    async def _deleted_since(self, rollout_id: str, attempt: int) -> Tombstone | None:
+        """The tombstone of the latest deleted attempt, if it came after one."""
+        stone = await asyncio.to_thread(self._reader.deleted, rollout_id)
+        return stone if stone is not None and stone.attempt > attempt else None
 
     async def get_or_create(self, rollout_id: str) -> OpenRollout:
         """The same, but an unknown rollout begins with its first use."""
@@ -199,6 +215,7 @@ class Rollouts:
             stored_bytes = await self._journal.append(record)
             rollout = OpenRollout(Forest.of([record]), record, self._journal, stored_bytes=stored_bytes)
             self._settle(rollout)
+            self._shut.drop(rollout_id)
             self.idle.touched(rollout_id)
         return rollout
 
