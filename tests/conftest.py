@@ -152,6 +152,13 @@ def vllm_fakes() -> Any:
     return import_module("vllm_fake")
 
 
+@pytest.fixture
+def receiver() -> Iterator[Any]:
+    """An OTLP collector that keeps what it is sent."""
+    with import_module("otlp_receiver").receiving() as made:
+        yield made
+
+
 @pytest.fixture(scope="session")
 def wires() -> Any:
     """The module with the agent's and the runner's side of a server over the fake."""

@@ -38,7 +38,7 @@ KEYS = {
 class Serving:
     """The process, and all that it let out."""
 
-    def __init__(self, folder: Path, engine: str, tokenizer: Path) -> None:
+    def __init__(self, folder: Path, engine: str, tokenizer: Path, collector: str) -> None:
         self.store, self.told = folder / "store", folder / "told"
         options = [
             "--engine", engine, "--tokenizer", str(tokenizer), "--store", str(self.store), "--port", "0", "--json",
@@ -48,6 +48,7 @@ class Serving:
             "TURNSTILE_ADMIN_KEY": f"{ADMIN},{OLD_ADMIN}",
             "TURNSTILE_READ_KEY": READ,
             "TURNSTILE_ENGINE_API_KEY": ENGINE,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector,
         }
         self._log = self.told.open("wb")
         self.process = subprocess.Popen(
@@ -104,7 +105,7 @@ def files_below(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def served(
-    fakes: Any, wires: Any, tools_folder: Path, tokenizers_of: Callable[..., Any], tmp_path: Path
+    fakes: Any, wires: Any, receiver: Any, tools_folder: Path, tokenizers_of: Callable[..., Any], tmp_path: Path
 ) -> Iterator[tuple[Serving, Any]]:
     tokenizer = tokenizers_of(tools_folder)
     end = tokenizer.id_of("<|im_end|>")
@@ -114,14 +115,14 @@ def served(
     fake.answer = lambda _: tokenizer.encode(f"{SAID} heard<|im_end|>").tolist()
     with ExitStack() as stack:
         url = stack.enter_context(fake.in_thread())
-        serving = Serving(tmp_path, url, tools_folder)
+        serving = Serving(tmp_path, url, tools_folder, receiver.url)
         stack.callback(serving.stop)
         yield serving, fake
 
 
 @pytest.mark.timeout(600)
 def test_no_secret_comes_out_anywhere_and_what_was_said_only_where_it_belongs(
-    served: tuple[Serving, Any], speaking: Any, fakes: Any, tmp_path: Path
+    served: tuple[Serving, Any], speaking: Any, fakes: Any, receiver: Any, tmp_path: Path
 ) -> None:
     serving, fake = served
     seen = Seen()
@@ -135,6 +136,7 @@ def test_no_secret_comes_out_anywhere_and_what_was_said_only_where_it_belongs(
     serving.stop()
     seen.outside["standard error"] = serving.told.read_bytes()
     seen.outside["standard output"] = b"".join(serving.out)
+    seen.outside["spans"] = b"".join(body for _, body in receiver.received)
     seen.records |= {f"stopped {name}": told for name, told in files_below(serving.store).items()}
     _export(serving.store, tmp_path / "exports", seen)
 
@@ -147,6 +149,7 @@ def test_no_secret_comes_out_anywhere_and_what_was_said_only_where_it_belongs(
     # The search finds what is there: what was said stands in the journal's own bytes and in each export.
     assert len(found(SAID, seen.records)) >= 4
     assert b"engine_key_refused" in seen.outside["standard error"]
+    assert b"engine_key_refused" in seen.outside["spans"]
     assert any("metrics" in place for place in seen.outside)
 
 
