@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -116,8 +116,8 @@ class Repeats:
             return _repeat_of(self._flight(digest, call_id))
         if key and not is_marked:
             return _FRESH
-        for flight in self._flights_of(digest):
-            if flight.waiting == 0 and not flight.delivered:
+        for flight in self._flights_of(digest, self._was_heard):
+            if flight.waiting == 0:
                 return _repeat_of(flight)
         return self._marked(digest) if is_marked else _FRESH
 
@@ -130,9 +130,15 @@ class Repeats:
         running = [flight for flight in flights if flight.outcome is None]
         return _repeat_of((running or flights or [None])[0])
 
-    def _flights_of(self, digest: str) -> Iterator[Flight]:
-        """Calls of a meaning that run or were answered, the latest first."""
+    def _was_heard(self, call_id: str) -> bool:
+        state = self._forest.calls.get(call_id)
+        return call_id in self.heard or (state is not None and state.heard)
+
+    def _flights_of(self, digest: str, ruled_out: Callable[[str], bool] = lambda _: False) -> Iterator[Flight]:
+        """Calls of a meaning that run or were answered, the latest first, but for those that are ruled out."""
         for call_id in reversed(self._of_digest.get(digest, ())):
+            if ruled_out(call_id):
+                continue
             if (flight := self._flight(digest, call_id)) is not None:
                 yield flight
 
@@ -145,7 +151,7 @@ class Repeats:
         flight = landed(digest, call_id, answer_of(state))
         flight.idempotency_key = state.started.idempotency_key
         flight.history = state.started.history
-        flight.delivered = state.heard or call_id in self.heard
+        flight.delivered = self._was_heard(call_id)
         if not flight.delivered:
             # Whoever asks while it is being handed out finds it taken: two equal requests have an answer each.
             self._flights[call_id] = flight
