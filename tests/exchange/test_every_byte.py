@@ -245,3 +245,22 @@ def check(rollout: OpenRollout, folder: Path) -> None:
                 ends = [item.end_S for item in state.failed.partials[0].items]
                 assert segment.end - segment.start in ends
                 assert call.finish == "abort"
+
+
+async def test_a_client_that_comes_and_leaves_within_the_grace_of_another_has_a_grace_of_its_own(
+    world: World, rollouts: Rollouts
+) -> None:
+    rollout = await rollouts.create(Opening("r"), "")
+    limits = Limits(max_body_bytes=1 << 20, keep_alive_s=60, grace_s=0.05, finish_patience_s=1)
+    async with asyncio.TaskGroup() as tasks:
+        desk = Desk(world, rollouts, tasks, limits, Reception(unheard))
+        flight = rollout.take_off(Call("openai.chat", "m", (Message(Role.USER, (Text("go"),)),)), "d")
+        flight.has_place = True
+        flight.task = tasks.create_task(asyncio.sleep(3600))
+        giving_up = tasks.create_task(desk._give_up(flight))
+        await asyncio.sleep(0)
+        flight.join().leave()
+        await giving_up
+        assert flight.task.cancelling() == 0
+        await desk._give_up(flight)
+        assert flight.task.cancelling() == 1

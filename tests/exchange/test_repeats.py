@@ -106,6 +106,46 @@ def test_a_retry_of_the_one_of_two_equal_calls_that_failed_does_not_take_the_oth
     assert repeats.find(call(retry_count=1), "d") == Found(Repeat.COALESCED, other)
 
 
+def fail(repeats: Repeats, flight: Flight) -> None:
+    flight.land(EngineError("down", "start it"))
+    repeats.failed(flight)
+
+
+def test_a_plain_repeat_behind_a_failure_is_its_retry_and_a_later_marked_one_is_of_the_answer(repeats: Repeats) -> None:
+    fail(repeats, begun(repeats, "c0"))
+    assert repeats.find(call(), "d") == FRESH
+    again = begun(repeats, "c1")
+    assert repeats.find(call(retry_count=1), "d") == Found(Repeat.COALESCED, again)
+
+
+def test_a_new_sample_beside_equal_calls_takes_nothing_from_the_retry_of_the_one_that_failed(repeats: Repeats) -> None:
+    failing, other = begun(repeats, "c0"), begun(repeats, "c1")
+    other.join()
+    fail(repeats, failing)
+    assert repeats.find(call(), "d") == FRESH
+    begun(repeats, "c2").join()
+    assert repeats.find(call(retry_count=1), "d") == FRESH
+
+
+def test_a_failed_call_with_a_key_awaits_that_key_alone(repeats: Repeats) -> None:
+    fail(repeats, begun(repeats, "c0", "k"))
+    other = begun(repeats, "c1")
+    other.join()
+    assert repeats.find(call(retry_count=1), "d") == Found(Repeat.COALESCED, other)
+
+
+def test_a_marked_retry_with_a_key_that_was_never_seen_is_a_new_request(repeats: Repeats) -> None:
+    begun(repeats, "c0", "k").join()
+    assert repeats.find(call(1, "other"), "d") == FRESH
+
+
+def test_nothing_of_calls_that_never_began_stays(repeats: Repeats) -> None:
+    for at in range(3000):
+        fail(repeats, begun(repeats, f"c{at}", f"k{at}" if at % 2 else "", f"d{at}"))
+    assert repeats.find(call(idempotency_key="k1"), "another") == FRESH
+    assert sum(len(kept) for kept in (repeats._of_digest, repeats._of_key, repeats._failures)) <= 1001
+
+
 def test_of_equal_calls_a_bare_retry_is_of_the_one_whose_client_has_gone(repeats: Repeats) -> None:
     gone, waiting = begun(repeats, "c0"), begun(repeats, "c1")
     waiting.join()

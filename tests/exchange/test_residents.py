@@ -90,6 +90,15 @@ def test_what_only_memory_knows_of_one_stays_when_it_leaves_until_it_is_over(
     assert residents.unwritten("a") == set()
 
 
+def test_one_that_grows_while_somebody_holds_it_is_back(residents: Residents[Some], clock: Clock) -> None:
+    held = Some()
+    residents.put("held", held)
+    clock.now = QUIET_S + 10
+    residents.put("big", Some(weight=250))
+    residents.grew("held", 0)
+    assert (len(residents), residents.bytes) == (2, 350)
+
+
 def test_growth_makes_others_leave(residents: Residents[Some], clock: Clock) -> None:
     growing = Some()
     residents.put("old", Some())

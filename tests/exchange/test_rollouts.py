@@ -350,6 +350,56 @@ async def test_an_unheard_answer_stays_so_while_its_rollout_is_out_of_memory(reo
     assert (await rollouts.get("r")).repeats.find(call(), "a").how is Repeat.REPLAYED
 
 
+async def test_after_a_restart_the_retry_of_an_interrupted_call_is_sampled_also_beside_an_equal_answer(
+    reopen: Callable[..., Rollouts],
+) -> None:
+    rollout = await reopen().create(Opening("r"), "")
+    answered = rollout.take_off(call(), "a")
+    await started(rollout, answered)
+    await committed(rollout, answered)
+    rollout.repeats.delivered(answered)
+    await started(rollout, rollout.take_off(call(), "a"))
+    for _ in range(2):
+        again = await reopen().get("r")
+    marked = msgspec.structs.replace(call(), retry=RetryMark("", 1))
+    assert [again.repeats.find(marked, "a").how for _ in range(2)] == [Repeat.FRESH, Repeat.REPLAYED]
+
+
+async def test_what_could_not_be_written_of_a_rollout_keeps_it_in_memory(
+    reopen: Callable[..., Rollouts], clock: Callable[[], datetime]
+) -> None:
+    rollouts = reopen(_crowded())
+    rollout = await rollouts.create(Opening("r"), "")
+    flight = rollout.take_off(call(), "a")
+    await started(rollout, flight)
+    await committed(rollout, flight)
+    # As a second cancellation does, that comes while it waits for its turn.
+    async with rollout._order, asyncio.TaskGroup() as tasks:
+        noting = tasks.create_task(
+            rollout.keep_at_last(AnswerUndelivered("r", "c0", clock(), DiscardReason.CLIENT_GONE))
+        )
+        await asyncio.sleep(0)
+        noting.cancel()
+        await asyncio.wait([noting])
+    del rollout, noting
+    await rollouts.create(Opening("s"), "")
+    assert (await rollouts.finish("r", Ending(), 0.0)).forest.calls["c0"].undelivered is not None
+
+
+async def test_what_comes_late_to_a_finished_attempt_weighs_nothing_in_the_next(
+    rollouts: Rollouts, clock: Callable[[], datetime]
+) -> None:
+    first = await rollouts.create(Opening("r"), "")
+    flight = first.take_off(call(), "a")
+    await started(first, flight)
+    await committed(first, flight)
+    await rollouts.finish("r", Ending(), 0.0)
+    await rollouts.create(Opening("r"), "")
+    await first.keep(AnswerUndelivered("r", "c0", clock(), DiscardReason.CLIENT_GONE))
+    await rollouts.finish("r", Ending(), 0.0)
+    assert (len(rollouts), rollouts.residents.bytes) == (0, 0)
+
+
 async def test_what_is_left_of_an_attempt_is_filed_under_it_when_the_next_is_open(
     reopen: Callable[[], Rollouts], clock: Callable[[], datetime]
 ) -> None:

@@ -29,6 +29,8 @@ class Flight:
         """Known once the prompt is planned."""
         self.delivered = False
         """Whether the last byte of the answer left to a client that was still there."""
+        self.joins = 0
+        """How many clients have followed it so far."""
         self.has_place = False
         """Whether it has begun to run; until then it waits for others to end."""
         self.task: asyncio.Task[None] | None = None
@@ -103,6 +105,7 @@ class Flight:
         """Begin to follow; the client counts as waiting until it leaves."""
         follower = Follower(self, self._deltas, self._followers)
         self._followers.add(follower)
+        self.joins += 1
         return follower
 
 

@@ -84,9 +84,13 @@ class OpenRollout:
         """
         try:
             await self.keep(record)
-        except StoreError:
+        except (StoreError, asyncio.CancelledError) as cut_short:
             if record.call_id:
                 self._owed.append(record)
+                # Whoever counts keeps it in memory from now on.
+                self.grew(0)
+            if isinstance(cut_short, asyncio.CancelledError):
+                raise
 
     async def _pay(self) -> None:
         """Write what could not be written when it was due. Raises: StoreError if it still cannot be."""
@@ -120,8 +124,12 @@ class OpenRollout:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a call of it is running."""
-        return bool(self.repeats.running)
+        """Whether a call of it is running, or something of it is yet to be written."""
+        return bool(self.repeats.running or self._owed)
+
+    def leave(self) -> None:
+        """It is over: what still comes is written, and weighs nothing any more."""
+        self.grew = _unnoticed
 
     def _grow(self, record: Record) -> None:
         self.forest.apply(record)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 
 import msgspec
 
@@ -18,6 +19,10 @@ from turnstile.errors import CallerError, TurnstileError
 from turnstile.exchange.inflight import Flight, landed
 from turnstile.history.calls import CallState
 from turnstile.history.forest import Forest
+from turnstile.journal import CallStarted
+
+_MOST_FAILURES = 1000
+"""Of so many meanings it is known that a call failed; an agent may be refused for ever, each time for another."""
 
 
 class Repeat(enum.StrEnum):
@@ -56,7 +61,7 @@ class Repeats:
         self._flights: dict[str, Flight] = {}
         self._of_digest: dict[str, list[str]] = {}
         self._of_key: dict[str, tuple[str, str]] = {}
-        self._failures_told: Counter[str] = Counter()
+        self._failures = outstanding_failures(forest.calls.values())
         self.heard = set[str]() if heard is None else heard
         """Calls whose answers are known here to have arrived, with some of which the journal says so too."""
         for state in forest.calls.values():
@@ -96,12 +101,30 @@ class Repeats:
     def failed(self, flight: Flight) -> None:
         """A call ended in an error: a retry of it is to be sampled."""
         self._flights.pop(flight.call_id, None)
-        self._failures_told[flight.digest] += 1
+        self._expect_retry(flight.digest, flight.idempotency_key)
         if flight.call_id not in self._forest.calls:
-            # One that never began can be no answer to a retry: nothing of it stays in memory.
-            named = self._of_digest.get(flight.digest, [])
-            if flight.call_id in named:
-                named.remove(flight.call_id)
+            self._forget(flight)
+
+    def interrupted(self, started: CallStarted) -> None:
+        """A call ran when the process before this one ended: the same."""
+        self._expect_retry(started.body_digest, started.idempotency_key)
+
+    def _expect_retry(self, digest: str, key: str) -> None:
+        # A key names the call that its retry is of.
+        if not key:
+            self._failures[digest] += 1
+            if len(self._failures) > _MOST_FAILURES:
+                del self._failures[next(iter(self._failures))]
+
+    def _forget(self, flight: Flight) -> None:
+        """One that never began can be no answer to a retry: nothing of it stays in memory."""
+        named = self._of_digest.get(flight.digest, [])
+        if flight.call_id in named:
+            named.remove(flight.call_id)
+        if not named:
+            self._of_digest.pop(flight.digest, None)
+        if self._of_key.get(flight.idempotency_key) == (flight.digest, flight.call_id):
+            del self._of_key[flight.idempotency_key]
 
     def find(self, call: Call, digest: str) -> Found:
         """The call that a request repeats.
@@ -114,17 +137,29 @@ class Repeats:
             if known_digest != digest:
                 raise _key_conflict(key)
             return _repeat_of(self._flight(digest, call_id))
-        if key and not is_marked:
+        if key:
             return _FRESH
-        for flight in self._flights_of(digest, self._was_heard):
+        unheard = list(self._flights_of(digest, self._was_heard))
+        for flight in unheard:
             if flight.waiting == 0:
                 return _repeat_of(flight)
-        return self._marked(digest) if is_marked else _FRESH
+        if is_marked:
+            return self._marked(digest)
+        if not unheard:
+            # Where nobody else asks the same just now, it is the repeat of the one that failed.
+            self._retried(digest)
+        return _FRESH
+
+    def _retried(self, digest: str) -> bool:
+        """Whether a call of this meaning has failed whose repeat has not come yet: this is it."""
+        if not self._failures[digest]:
+            return False
+        self._failures[digest] -= 1
+        return True
 
     def _marked(self, digest: str) -> Found:
         """A retry whose own call cannot be told from its equals: of one that failed, else of the latest."""
-        if self._failures_told[digest] > 0:
-            self._failures_told[digest] -= 1
+        if self._retried(digest):
             return _FRESH
         flights = list(self._flights_of(digest))
         running = [flight for flight in flights if flight.outcome is None]
@@ -156,6 +191,20 @@ class Repeats:
             # Whoever asks while it is being handed out finds it taken: two equal requests have an answer each.
             self._flights[call_id] = flight
         return flight
+
+
+def outstanding_failures(calls: Iterable[CallState]) -> Counter[str]:
+    """How many calls of each meaning failed behind which no equal one began: their retries may be yet to come."""
+    failed_at: dict[str, list[datetime]] = {}
+    for state in calls:
+        started = state.started
+        failures = failed_at.setdefault(started.body_digest, [])
+        retried = next((at for at in failures if at <= started.started_at), None)
+        if retried is not None:
+            failures.remove(retried)
+        if state.failed is not None and not started.idempotency_key:
+            failures.append(state.failed.failed_at)
+    return Counter({digest: len(failures) for digest, failures in failed_at.items() if failures})
 
 
 def _repeat_of(flight: Flight | None) -> Found:

@@ -30,7 +30,7 @@ class Resident(Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a call of it is running."""
+        """Whether a call of it is running, or something of it is yet to be written."""
         ...
 
 
@@ -74,9 +74,9 @@ class Residents(Generic[ResidentT]):
         found = self._kept.get(rollout_id)
         if found is None:
             found = self._alive.get(rollout_id)
-            if found is None:
-                return None
-            self.put(rollout_id, found)
+            if found is not None:
+                self.put(rollout_id, found)
+            return found
         self._kept.move_to_end(rollout_id)
         self._used[rollout_id] = self._clock()
         return found
@@ -91,10 +91,12 @@ class Residents(Generic[ResidentT]):
         self.shed()
 
     def grew(self, rollout_id: str, by_bytes: int) -> None:
-        """A rollout takes more than before."""
+        """A rollout takes more than before; one that had left while somebody held it is back."""
         if rollout_id in self._kept:
             self.bytes += by_bytes
             self.shed()
+        elif (alive := self._alive.get(rollout_id)) is not None:
+            self.put(rollout_id, alive)
 
     def drop(self, rollout_id: str) -> None:
         """A rollout is over: it need not be found again."""

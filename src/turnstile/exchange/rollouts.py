@@ -246,6 +246,7 @@ class Rollouts:
                     problem="Turnstile ended while the call was running",
                 )
             )
+            rollout.repeats.interrupted(started)
         # A closed rollout is read again when it is asked for: memory holds what is being worked on.
         if not rollout.closing:
             self._settle(rollout)
@@ -299,7 +300,7 @@ class Rollouts:
         except CallerError:
             return None
         # Nothing is waited for from here until it is closing: a call that comes finds it idle no more, or closing.
-        if rollout.closing or rollout.is_busy or not self.idle.is_idle(rollout_id):
+        if rollout.closing or rollout.repeats.running or not self.idle.is_idle(rollout_id):
             return None
         limit = orjson.dumps({"idle_timeout_s": self.idle.limit_s}).decode()
         ended = RolloutFinished(
@@ -323,6 +324,7 @@ class Rollouts:
             rollout.closing = False
             raise
         self.residents.drop(ended.rollout_id)
+        rollout.leave()
         self.idle.forget(ended.rollout_id)
         return rollout
 

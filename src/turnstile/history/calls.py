@@ -41,13 +41,15 @@ def newly_heard(started: CallStarted, calls: Mapping[str, CallState]) -> Iterato
     It names those whose last byte left to a client that was there. It also builds on answers or brings them back, which
     whoever sent it must have had; unless it is known that their last byte never left, which a repeat may yet ask for.
     """
+    named = set(started.heard)
     shown = {ref.call_id for ref in started.replayed}
     if started.parent is not None:
         shown.add(started.parent.call_id)
-    named = set(started.heard)
+    # Of equal answers to equal requests, nothing tells which one it builds on: it is one that is known to have arrived.
+    asked = {calls[call_id].started.body_digest for call_id in named if call_id in calls}
     for call_id in shown | named:
         state = calls.get(call_id)
         if state is None or state.committed is None or state.heard:
             continue
-        if call_id in named or not state.never_arrived:
+        if call_id in named or not (state.never_arrived or state.started.body_digest in asked):
             yield call_id

@@ -98,20 +98,14 @@ class Desk:
         line.request_id = request_id(head)
         encoder = decoded.answer_with(head)
         follower = flight.join()
-        try:
-            await self._note_repeat(rollout, flight, found.how)
-        except StoreError as error:
-            follower.leave()
-            await line.refuse(error, flight)
-            return
         async with asyncio.TaskGroup() as hands:
             watcher = hands.create_task(_leave_on_hang_up(request.receive, follower))
-            await self._follow(flight, follower, line, encoder)
-            delivered = line.ended and not follower.left
+            has_answer = await self._attend(rollout, visit, follower, line, encoder)
+            is_told = line.ended and not follower.left
             watcher.cancel()
         follower.leave()
-        visit.is_over = delivered or line.severed
-        await self._settle(rollout, flight, delivered=delivered)
+        visit.is_over = is_told or line.severed
+        await self._settle(rollout, flight, delivered=is_told and has_answer)
         if line.severed:
             raise StreamSevered
 
@@ -192,6 +186,19 @@ class Desk:
             return unwritable
         return error
 
+    async def _attend(
+        self, rollout: OpenRollout, visit: Visit, follower: Follower, line: Line, encoder: Encoder
+    ) -> bool:
+        """Tell a client what comes of its flight; False if it was refused, since that could not be recorded."""
+        assert visit.flight is not None
+        try:
+            await self._note_repeat(rollout, visit.flight, visit.how)
+        except StoreError as error:
+            await line.refuse(error, visit.flight)
+            return False
+        await self._follow(visit.flight, follower, line, encoder)
+        return True
+
     async def _follow(self, flight: Flight, follower: Follower, line: Line, encoder: Encoder) -> None:
         async for delta in follower.deltas(self._limits.keep_alive_s):
             # A stream that has begun can only be told of an overload in a way that clients do not try again on.
@@ -230,9 +237,11 @@ class Desk:
             )
 
     async def _give_up(self, flight: Flight) -> None:
+        joins = flight.joins
         # The grace is for what was sampled, and a call that waits for its place has sampled nothing.
         await asyncio.sleep(self._limits.grace_s if flight.has_place else 0)
-        if flight.waiting == 0 and flight.outcome is None and flight.task is not None:
+        # Whoever came meanwhile and left again has a grace of its own.
+        if flight.joins == joins and flight.waiting == 0 and flight.outcome is None and flight.task is not None:
             flight.task.cancel()
 
 
