@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -121,6 +122,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """File of own entries for the table of harnesses' habits; TOML, or JSON if its name ends so."""
     no_quirks: tuple[str, ...] = ()
     """Names of habits that are not acted on."""
+
+
+_LEAST: Mapping[str, float] = {
+    "continue_aborted": 0, "rollout_memory_bytes": 1, "idle_timeout_s": 0, "keep_for_s": 0, "keep_gb": 0,
+    "max_body_bytes": 1, "max_images": 0, "max_image_megapixels": 0, "max_messages": 1, "max_parts": 1, "max_tools": 0,
+    "max_tools_bytes": 0, "max_json_nesting": 1, "max_calls": 1, "max_calls_per_rollout": 1, "max_waiting": 0,
+    "queue_s": 0, "disk_reserve_bytes": 0, "disk_floor_bytes": 0, "keep_alive_s": 0, "grace_s": 0,
+    "finish_patience_s": 0,
+}  # fmt: skip
+
+
+def check_numbers(settings: Settings) -> None:
+    """See that no number is less than it may be.
+
+    Raises: CallerError that names the setting.
+    """
+    for name, least in _LEAST.items():
+        value = getattr(settings, name)
+        if not value >= least:
+            remedy = f"Give a number of at least {least:g}"
+            raise CallerError(f"`{name}` is {value}", remedy, code="invalid_value", param=name)
 
 
 def choice_of(kind: type[Choice], value: str, setting: str) -> Choice:

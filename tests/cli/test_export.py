@@ -27,7 +27,8 @@ def test_everything_is_written_and_says_how_much(
     assert (told.exit_code, told.stdout, told.stderr) == (
         0,
         "",
-        f"2 rollouts written to {out}: 20 sampled tokens = 20 trainable, 0 masked, 0 discarded\n",
+        f"2 rollouts written to {out}: 20 sampled tokens = 20 trainable, 0 masked, 0 discarded\n"
+        "1 rollout still open: what comes later is not in the file\n",
     )
     assert [(each.rollout_id, each.status, len(each.calls)) for each in read(out)] == [
         ("one", "completed", 2),

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from turnstile.exchange.refusals import gone, kept, not_found
-from turnstile.journal import RolloutStatus
+from turnstile.exchange.refusals import ended_before, gone, kept, not_found
+from turnstile.journal import RolloutFinished, RolloutStatus
 from turnstile.reasons import DeleteReason
 from turnstile.store.deletion import Kept, Standing
 from turnstile.store.tombstones import Tombstone
@@ -50,3 +50,14 @@ def test_what_stays_says_why(why, code):
 
 def test_an_id_that_was_never_used_is_not_found():
     assert (not_found("r").code, not_found("r").status) == ("rollout_not_found", 404)
+
+
+def test_a_second_end_is_told_what_the_first_one_said():
+    ended = RolloutFinished("r", NOON, RolloutStatus.COMPLETED, reward=0.5)
+    told = [ended_before("r", each).problem for each in (ended, msgspec.structs.replace(ended, reward=None), None)]
+    assert told == [
+        "Rollout `r` was closed before: completed, reward 0.5, at 2026-12-01T12:00:00Z",
+        "Rollout `r` was closed before: completed, no reward, at 2026-12-01T12:00:00Z",
+        "Rollout `r` is being closed",
+    ]
+    assert (ended_before("r", ended).code, ended_before("r", ended).status) == ("rollout_closed", 409)

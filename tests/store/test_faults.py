@@ -22,5 +22,5 @@ def test_a_file_that_is_no_database_says_so(tmp_path, open_store):
 
 def test_a_store_on_a_path_that_is_a_file_says_so(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="Cannot make the store's directory"):
+    with pytest.raises(StoreError, match="` is a file"):
         Journal.open(tmp_path / "file")

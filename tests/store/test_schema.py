@@ -71,6 +71,8 @@ def test_a_store_that_a_writer_never_finished_making_says_what_to_do(tmp_path):
 
 def test_a_directory_without_a_journal_is_refused_to_a_reader(tmp_path):
     with pytest.raises(StoreError, match="There is no journal in"):
+        Reader.open(tmp_path)
+    with pytest.raises(StoreError, match="There is no directory"):
         Reader.open(tmp_path / "none")
 
 

@@ -138,6 +138,8 @@ class _Written(msgspec.Struct):
     trainable: int = 0
     masked: int = 0
     discarded: int = 0
+    running: int = 0
+    """Rollouts that were still open."""
     bare: Counter[str] = msgspec.field(default_factory=Counter[str])
     """Rollouts without a sequence, by status."""
     left: list[AttemptKey] = []
@@ -150,6 +152,7 @@ class _Written(msgspec.Struct):
         self.trainable += counts.trainable
         self.masked += sum(counts.masked.values())
         self.discarded += sum(counts.discarded.values())
+        self.running += rollout.status == RolloutStatus.RUNNING
         if not rollout.sequences:
             self.bare[rollout.status] += 1
 
@@ -157,6 +160,8 @@ class _Written(msgspec.Struct):
         """Where each sampled token went, and which rollouts give a trainer nothing."""
         where = f"{self.trainable} trainable, {self.masked} masked, {self.discarded} discarded"
         lines = [f": {self.sampled} sampled tokens = {where}"]
+        if self.running:
+            lines.append(f"{counted(self.running, 'rollout')} still open: what comes later is not in the file")
         if self.bare:
             statuses = ", ".join(f"{number} {status}" for status, number in sorted(self.bare.items()))
             lines.append(f"{counted(self.bare.total(), 'rollout')} without a sequence: {statuses}")

@@ -28,14 +28,17 @@ from turnstile.store.pruning import Due, Keep, Pruner
 T = TypeVar("T")
 store = typer.Typer(
     name="store",
-    help="Check, compact, prune and back up the directory that a server writes to.",
+    help="Check, compact, prune, back up and salvage the directory that a server writes to.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
 
-_Directory = Annotated[Path, typer.Argument(help="Directory that `turnstile serve --store` was given.")]
+_Directory = Annotated[
+    Path, typer.Argument(metavar="STORE", help="Directory that `turnstile serve --store` was given.")
+]
 _Directories = Annotated[
-    Path, typer.Argument(help="Directory that `turnstile serve --store` was given, or a folder of such.")
+    Path,
+    typer.Argument(metavar="STORE", help="Directory that `turnstile serve --store` was given, or a folder of such."),
 ]
 
 

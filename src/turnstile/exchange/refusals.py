@@ -1,10 +1,11 @@
-"""What is told of a rollout that is not there, is gone, or stays."""
+"""What is told of a rollout that is not there, is gone, stays, or has ended."""
 
 from __future__ import annotations
 
 from typing import assert_never
 
 from turnstile.errors import CallerError
+from turnstile.journal import RolloutFinished
 from turnstile.store.deletion import Kept, Standing
 from turnstile.store.tombstones import Tombstone
 
@@ -44,3 +45,19 @@ def kept(rollout_id: str, why: Kept) -> CallerError:
         case _:
             assert_never(why.why)
     return CallerError(f"Attempt {why.attempt} of rollout `{rollout_id}` {problem}", remedy, code=code, status=409)
+
+
+def ended_before(rollout_id: str, ended: RolloutFinished | None) -> CallerError:
+    """The error for a second end; `ended` is the first, None while that waits for running calls."""
+    said = "is being closed" if ended is None else f"was closed before: {_outcome(ended)}"
+    return CallerError(
+        f"Rollout `{rollout_id}` {said}",
+        "That end stands, and nothing of this one was kept; create the rollout again to start its next attempt",
+        code="rollout_closed",
+        status=409,
+    )
+
+
+def _outcome(ended: RolloutFinished) -> str:
+    reward = "no reward" if ended.reward is None else f"reward {ended.reward:g}"
+    return f"{ended.status}, {reward}, at {ended.finished_at:%Y-%m-%dT%H:%M:%SZ}"

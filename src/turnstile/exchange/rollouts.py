@@ -20,7 +20,7 @@ from turnstile.exchange.closed import ClosedRollouts
 from turnstile.exchange.idle import IdleWatch
 from turnstile.exchange.inflight import Flight
 from turnstile.exchange.open_rollout import RECORDED_REFUSALS, OpenRollout, key_hash
-from turnstile.exchange.refusals import gone, kept, not_found
+from turnstile.exchange.refusals import ended_before, gone, kept, not_found
 from turnstile.exchange.residents import QUIET_S, Residents
 from turnstile.generation import Retention
 from turnstile.history.forest import Forest
@@ -277,7 +277,7 @@ class Rollouts:
                 "`running` is no way to end", "Send completed, failed, truncated or aborted", param="status"
             )
         if rollout.closing:
-            raise closed(rollout_id)
+            raise ended_before(rollout_id, rollout.forest.finished)
         ended = RolloutFinished(
             rollout_id=rollout_id,
             finished_at=self._now(),

@@ -108,9 +108,10 @@ class Keys:
     def check_operator(self, headers: Mapping[str, str]) -> None:
         """Raises: CallerError 401 unless an operator's key was sent, or none is required."""
         if self.required and not _is_among(presented_key(headers), self._admin):
+            reads = self.may_read(headers)
             raise CallerError(
-                "This call needs the operator's key",
-                "Send `Authorization: Bearer KEY` with the value of --admin-key",
+                "A read key reads and changes nothing" if reads else "This call needs the operator's key",
+                "Send `Authorization: Bearer KEY` with the operator's key, --admin-key or TURNSTILE_ADMIN_KEY",
                 code="unauthorized",
                 status=401,
             )

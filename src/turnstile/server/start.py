@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import msgspec
 import uvicorn
 
-from turnstile.config import Settings, choice_of
+from turnstile.config import Settings, check_numbers, choice_of
 from turnstile.errors import CallerError
 from turnstile.server.assembly import Running, ShowProgress, assemble
 from turnstile.server.http_edge import BoundedHttp
@@ -36,6 +36,7 @@ async def listening(
 
     Raises: CallerError on settings that contradict each other, StoreError, EngineError, ModelFilesError.
     """
+    check_numbers(settings)
     _refuse_open_doors(settings)
     local = local_files(settings)
     async with contextlib.AsyncExitStack() as stack:

@@ -42,7 +42,7 @@ class StoreLock:
             os.close(descriptor)
             raise StoreError(
                 f"The store `{file.parent}` is in use by process {holder or 'unknown'}",
-                "Stop that process, or give this one another directory; reading and exporting need no lock",
+                "Stop that process first; a second server needs a store of its own. Reading and exporting need no lock",
                 code="store_in_use",
             ) from error
         lock = cls(descriptor)

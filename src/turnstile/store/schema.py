@@ -165,8 +165,9 @@ def open_readonly(file: Path) -> sqlite3.Connection:
     Raises: StoreError if there is no journal, or it is of a newer version, damaged or not readable.
     """
     if not file.is_file():
+        what = "journal in" if file.parent.is_dir() else "directory"
         raise StoreError(
-            f"There is no journal in `{file.parent}`", "Name the directory that `turnstile serve --store` was given"
+            f"There is no {what} `{file.parent}`", "Name the directory that `turnstile serve --store` was given"
         )
     if not file.stat().st_size:
         # SQLite deletes the log of an empty database, also where it may only read: it may be all that is left.

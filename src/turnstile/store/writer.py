@@ -141,6 +141,8 @@ class Journal:
         """
         try:
             directory.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise StoreError(f"`{directory}` is a file", "Name a directory, or one that is yet to be made") from error
         except OSError as error:
             raise StoreError(
                 f"Cannot make the store's directory `{directory}`: {error.strerror}",
