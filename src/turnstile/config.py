@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -124,25 +125,47 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Names of habits that are not acted on."""
 
 
-_LEAST: Mapping[str, float] = {
-    "continue_aborted": 0, "rollout_memory_bytes": 1, "idle_timeout_s": 0, "keep_for_s": 0, "keep_gb": 0,
-    "max_body_bytes": 1, "max_images": 0, "max_image_megapixels": 0, "max_messages": 1, "max_parts": 1, "max_tools": 0,
-    "max_tools_bytes": 0, "max_json_nesting": 1, "max_calls": 1, "max_calls_per_rollout": 1, "max_waiting": 0,
-    "queue_s": 0, "disk_reserve_bytes": 0, "disk_floor_bytes": 0, "keep_alive_s": 0, "grace_s": 0,
-    "finish_patience_s": 0,
-}  # fmt: skip
+_LONGEST_S = 5000 * 7 * 86_400.0
+_BOUNDS: Mapping[str, tuple[float, float]] = {
+    "continue_aborted": (0, 100),
+    "rollout_memory_bytes": (1, math.inf),
+    "idle_timeout_s": (0, _LONGEST_S),
+    "keep_for_s": (0, _LONGEST_S),
+    "keep_gb": (0, math.inf),
+    "port": (0, 65_535),
+    "max_body_bytes": (1, math.inf),
+    "max_images": (0, math.inf),
+    "max_image_megapixels": (0, math.inf),
+    "max_messages": (1, math.inf),
+    "max_parts": (1, math.inf),
+    "max_tools": (0, math.inf),
+    "max_tools_bytes": (0, math.inf),
+    "max_json_nesting": (1, 200),
+    "max_calls": (1, math.inf),
+    "max_calls_per_rollout": (1, math.inf),
+    "max_waiting": (0, math.inf),
+    "queue_s": (0, _LONGEST_S),
+    "disk_reserve_bytes": (0, math.inf),
+    "disk_floor_bytes": (0, math.inf),
+    "keep_alive_s": (0.01, _LONGEST_S),
+    "grace_s": (0, _LONGEST_S),
+    "finish_patience_s": (0, _LONGEST_S),
+    "context_length": (64, math.inf),
+    "slots": (1, math.inf),
+}
+"""The least and the most that each may be; infinity itself is none of them."""
 
 
 def check_numbers(settings: Settings) -> None:
-    """See that no number is less than it may be.
+    """See that every number is one that a server can work with.
 
-    Raises: CallerError that names the setting.
+    Raises: CallerError that names the setting and what it may be.
     """
-    for name, least in _LEAST.items():
+    for name, (least, most) in _BOUNDS.items():
         value = getattr(settings, name)
-        if not value >= least:
-            remedy = f"Give a number of at least {least:g}"
-            raise CallerError(f"`{name}` is {value}", remedy, code="invalid_value", param=name)
+        if not isinstance(value, int | float) or not math.isfinite(value) or not least <= value <= most:
+            bounds = f"from {least:.12g} to {most:.12g}" if math.isfinite(most) else f"of at least {least:g}"
+            raise CallerError(f"`{name}` is {value}", f"Give a number {bounds}", code="invalid_value", param=name)
 
 
 def choice_of(kind: type[Choice], value: str, setting: str) -> Choice:

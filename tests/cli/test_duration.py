@@ -16,7 +16,9 @@ def test_a_number_and_a_unit_are_seconds(text: str, seconds: float) -> None:
     assert duration_s(text, "--keep-for") == seconds
 
 
-@pytest.mark.parametrize("text", ["", "7", "90", "00", "d", "-1d", "7 days", "1e9", "7D", "7d1h", "99999999999"])
+@pytest.mark.parametrize(
+    "text", ["", "7", "90", "00", "d", "-1d", "7 days", "1e9", "7D", "7d1h", "99999999999", "5001w"]
+)
 def test_anything_else_is_refused_by_the_options_name(text: str) -> None:
     with pytest.raises(CallerError, match="`--keep-for` is") as refused:
         duration_s(text, "--keep-for")

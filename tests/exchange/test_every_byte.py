@@ -152,7 +152,7 @@ async def test_a_client_may_hang_up_at_any_byte(
             check(rollout, tmp_path)
             resumed += any(node.is_resumed for node in rollout.forest.nodes)
         assert len(places) >= 7
-        assert (resumed >= 3) is (grace_s == 0.0)
+        assert (resumed >= 2) is (grace_s == 0.0)
 
 
 @pytest.mark.parametrize("cut", ["CUT_BODY", "CUT_CLEAN"], ids=["reset", "clean end"])
@@ -197,9 +197,12 @@ async def hung_up_on(line: Line, rollout: OpenRollout, fake: Any, pieces: int) -
         assert flight.task is not None
         await asyncio.wait([flight.task])
     fake.forget()
-    (state,) = rollout.forest.calls.values()
-    assert state.failed or state.undelivered
-    return client
+    for _ in range(30_000):
+        (state,) = rollout.forest.calls.values()
+        if state.failed or state.undelivered:
+            return client
+        await asyncio.sleep(0.001)
+    raise AssertionError("its end was never recorded")
 
 
 async def gone_on_from(line: Line, rollout: OpenRollout, fake: Any, kept: Any, speaking: Any) -> None:

@@ -127,6 +127,24 @@ def test_a_new_sample_beside_equal_calls_takes_nothing_from_the_retry_of_the_one
     assert repeats.find(call(retry_count=1), "d") == FRESH
 
 
+async def test_a_failure_awaits_no_retry_that_came_while_the_call_was_being_given_up(repeats: Repeats) -> None:
+    running = begun(repeats, "c0")
+    async with asyncio.TaskGroup() as tasks:
+        running.task = tasks.create_task(asyncio.sleep(60))
+        running.task.cancel()
+        assert repeats.find(call(), "d") == FRESH
+    again = begun(repeats, "c1")
+    again.join()
+    fail(repeats, running)
+    assert repeats.find(call(retry_count=1), "d") == Found(Repeat.COALESCED, again)
+
+
+def test_an_answer_that_nobody_took_is_noted_once(repeats: Repeats) -> None:
+    answered = begun(repeats, "c0")
+    answered.land(HELLO)
+    assert [repeats.lost(answered), repeats.lost(answered)] == [True, False]
+
+
 def test_a_failed_call_with_a_key_awaits_that_key_alone(repeats: Repeats) -> None:
     fail(repeats, begun(repeats, "c0", "k"))
     other = begun(repeats, "c1")

@@ -366,6 +366,43 @@ async def test_after_a_restart_the_retry_of_an_interrupted_call_is_sampled_also_
     assert [again.repeats.find(marked, "a").how for _ in range(2)] == [Repeat.FRESH, Repeat.REPLAYED]
 
 
+async def test_after_a_restart_the_retry_of_an_interrupted_call_may_be_given_an_equal_answer_that_was_on_its_way(
+    reopen: Callable[..., Rollouts],
+) -> None:
+    rollout = await reopen().create(Opening("r"), "")
+    both = [rollout.take_off(call(), "a") for _ in range(2)]
+    for flight in both:
+        await started(rollout, flight)
+    await committed(rollout, both[0])
+    rollout.repeats.delivered(both[0])
+    again = await reopen().get("r")
+    marked = msgspec.structs.replace(call(), retry=RetryMark("", 1))
+    found = [again.repeats.find(marked, "a")]
+    assert found[0].flight is not None
+    found[0].flight.join()
+    found.append(again.repeats.find(marked, "a"))
+    assert [each.how for each in found] == [Repeat.REPLAYED, Repeat.FRESH]
+
+
+async def test_an_answer_that_was_left_by_its_client_and_by_a_repeat_is_not_taken_from_the_next_one(
+    reopen: Callable[..., Rollouts],
+) -> None:
+    rollout = await reopen().create(Opening("r"), "")
+    flight = rollout.take_off(call(), "a")
+    await started(rollout, flight)
+    await committed(rollout, flight)
+    answer = rollout.answered("c0")
+    assert answer is not None
+    flight.land(answer)
+    assert rollout.repeats.lost(flight)
+    next_one = rollout.repeats.find(call(), "a").flight
+    assert next_one is not None
+    next_one.join()
+    assert not rollout.repeats.lost(flight)
+    assert rollout.repeats.find(call(), "a").how is Repeat.FRESH
+    assert rollout.repeats.lost(next_one)
+
+
 async def test_what_could_not_be_written_of_a_rollout_keeps_it_in_memory(
     reopen: Callable[..., Rollouts], clock: Callable[[], datetime]
 ) -> None:

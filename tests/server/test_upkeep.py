@@ -38,9 +38,11 @@ def test_what_becomes_of_the_tokens_of_a_rollout_that_nobody_calls_is_counted(
     wire_up: Callable[..., Any], tools_folder: Path
 ) -> None:
     with wire_up(tools_folder, STOPS, idle_timeout_s=0.4) as room:
-        room.script("hello<|im_end|>")
+        (ids,) = room.script("hello<|im_end|>")
         room.agent().say("hi")
-        until(lambda: 'turnstile_finished_tokens_total{fate="trainable"' in told(room, "/metrics").text)
+        until(lambda: "turnstile_idle_closed_rollouts_total 1.0" in told(room, "/metrics").text)
+        counted = f'turnstile_finished_tokens_total{{fate="trainable",reason=""}} {len(ids)}.0'
+        until(lambda: counted in told(room, "/metrics").text)
 
 
 def test_what_left_and_is_old_goes_while_the_server_runs(wire_up: Callable[..., Any], tools_folder: Path) -> None:

@@ -29,6 +29,8 @@ class ClosedRollouts:
 
     def get(self, rollout_id: str) -> OpenRollout | None:
         """One that is remembered: its beginning, its end and what came after it, without its calls."""
+        if rollout_id in self._kept:
+            self._kept.move_to_end(rollout_id)
         return self._kept.get(rollout_id)
 
     def put(self, rollout: OpenRollout) -> OpenRollout:

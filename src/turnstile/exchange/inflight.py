@@ -29,6 +29,8 @@ class Flight:
         """Known once the prompt is planned."""
         self.delivered = False
         """Whether the last byte of the answer left to a client that was still there."""
+        self.is_retried = False
+        """Whether it is about to fail and its repeat has come already."""
         self.joins = 0
         """How many clients have followed it so far."""
         self.has_place = False

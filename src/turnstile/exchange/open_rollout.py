@@ -85,12 +85,16 @@ class OpenRollout:
         try:
             await self.keep(record)
         except (StoreError, asyncio.CancelledError) as cut_short:
-            if record.call_id:
+            if record.call_id and not self._holds(record):
                 self._owed.append(record)
                 # Whoever counts keeps it in memory from now on.
                 self.grew(0)
             if isinstance(cut_short, asyncio.CancelledError):
                 raise
+
+    def _holds(self, record: CallFailed | AnswerUndelivered) -> bool:
+        state = self.forest.calls.get(record.call_id)
+        return state is not None and record in (state.failed, state.undelivered)
 
     async def _pay(self) -> None:
         """Write what could not be written when it was due. Raises: StoreError if it still cannot be."""

@@ -85,23 +85,34 @@ class Repeats:
     def delivered(self, flight: Flight) -> None:
         """The last byte of a call's answer left to a client that was still there."""
         flight.delivered = True
-        self._flights.pop(flight.call_id, None)
+        self._lands(flight)
         self.heard.add(flight.call_id)
 
-    def lost(self, flight: Flight) -> None:
-        """A call was answered and nobody took the answer; the journal has it."""
-        self._flights.pop(flight.call_id, None)
+    def lost(self, flight: Flight) -> bool:
+        """A call was answered and nobody took the answer; the journal has it. False if that was noted before."""
+        return self._lands(flight)
+
+    def _lands(self, flight: Flight) -> bool:
+        # The answer may be on its way to another client by now, in a flight of its own.
+        if self._flights.get(flight.call_id) is not flight:
+            return False
+        del self._flights[flight.call_id]
+        return True
 
     def newly_heard(self) -> tuple[str, ...]:
-        """Calls whose answers have arrived, which the next record has to say (docs/decisions/0038)."""
+        """Calls whose answers have arrived, which the next record has to say (docs/decisions/0038).
+
+        Those of which a record says so are forgotten here.
+        """
         calls = self._forest.calls
         self.heard.difference_update([call_id for call_id in self.heard if call_id in calls and calls[call_id].heard])
         return tuple(sorted(self.heard))
 
     def failed(self, flight: Flight) -> None:
         """A call ended in an error: a retry of it is to be sampled."""
-        self._flights.pop(flight.call_id, None)
-        self._expect_retry(flight.digest, flight.idempotency_key)
+        self._lands(flight)
+        if not flight.is_retried:
+            self._expect_retry(flight.digest, flight.idempotency_key)
         if flight.call_id not in self._forest.calls:
             self._forget(flight)
 
@@ -136,34 +147,52 @@ class Repeats:
             known_digest, call_id = self._of_key[key]
             if known_digest != digest:
                 raise _key_conflict(key)
-            return _repeat_of(self._flight(digest, call_id))
+            named = self._flight(digest, call_id)
+            return _FRESH if named is None else _repeat_of(named) if named.delivered else self._handed_out(named)
         if key:
             return _FRESH
-        unheard = list(self._flights_of(digest, self._was_heard))
-        for flight in unheard:
+        is_asked_elsewhere = False
+        for flight in self._flights_of(digest, self._was_heard):
             if flight.waiting == 0:
-                return _repeat_of(flight)
+                return self._handed_out(flight)
+            is_asked_elsewhere = True
         if is_marked:
             return self._marked(digest)
-        if not unheard:
+        if not is_asked_elsewhere:
             # Where nobody else asks the same just now, it is the repeat of the one that failed.
             self._retried(digest)
         return _FRESH
 
+    def _handed_out(self, flight: Flight) -> Found:
+        # Whoever asks meanwhile finds it taken: two equal requests have an answer each.
+        self._flights[flight.call_id] = flight
+        return _repeat_of(flight)
+
     def _retried(self, digest: str) -> bool:
-        """Whether a call of this meaning has failed whose repeat has not come yet: this is it."""
-        if not self._failures[digest]:
-            return False
-        self._failures[digest] -= 1
-        return True
+        """Whether a call of this meaning has failed, or is about to, whose repeat has not come yet: this is it."""
+        if digest in self._failures:
+            self._failures[digest] -= 1
+            if not self._failures[digest]:
+                del self._failures[digest]
+            return True
+        for flight in self._in_the_air(digest):
+            if flight.is_given_up and not flight.is_retried and not flight.idempotency_key:
+                flight.is_retried = True
+                return True
+        return False
+
+    def _in_the_air(self, digest: str) -> Iterator[Flight]:
+        """Flights of a meaning, the latest first."""
+        return (flight for flight in reversed(self._flights.values()) if flight.digest == digest)
 
     def _marked(self, digest: str) -> Found:
         """A retry whose own call cannot be told from its equals: of one that failed, else of the latest."""
         if self._retried(digest):
             return _FRESH
-        flights = list(self._flights_of(digest))
-        running = [flight for flight in flights if flight.outcome is None]
-        return _repeat_of((running or flights or [None])[0])
+        for flight in self._in_the_air(digest):
+            if flight.outcome is None and not flight.is_given_up:
+                return _repeat_of(flight)
+        return _repeat_of(next(self._flights_of(digest), None))
 
     def _was_heard(self, call_id: str) -> bool:
         state = self._forest.calls.get(call_id)
@@ -187,22 +216,24 @@ class Repeats:
         flight.idempotency_key = state.started.idempotency_key
         flight.history = state.started.history
         flight.delivered = self._was_heard(call_id)
-        if not flight.delivered:
-            # Whoever asks while it is being handed out finds it taken: two equal requests have an answer each.
-            self._flights[call_id] = flight
         return flight
 
 
 def outstanding_failures(calls: Iterable[CallState]) -> Counter[str]:
-    """How many calls of each meaning failed behind which no equal one began: their retries may be yet to come."""
+    """How many calls of each meaning failed behind which no equal one began: their retries may be yet to come.
+
+    Calls with a key are left out: a key names the call that its retry is of.
+    """
     failed_at: dict[str, list[datetime]] = {}
     for state in calls:
         started = state.started
+        if started.idempotency_key:
+            continue
         failures = failed_at.setdefault(started.body_digest, [])
         retried = next((at for at in failures if at <= started.started_at), None)
         if retried is not None:
             failures.remove(retried)
-        if state.failed is not None and not started.idempotency_key:
+        if state.failed is not None:
             failures.append(state.failed.failed_at)
     return Counter({digest: len(failures) for digest, failures in failed_at.items() if failures})
 

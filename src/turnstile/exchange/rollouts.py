@@ -129,13 +129,14 @@ class Rollouts:
         if found := self.residents.get(rollout_id):
             return found
         async with self._lock(rollout_id):
-            loaded = self.residents.get(rollout_id) or await self._closed(rollout_id) or await self._load(rollout_id)
+            if (found := self.residents.get(rollout_id) or await self._closed(rollout_id)) is not None:
+                return found
+            loaded = await self._load(rollout_id)
             if loaded is None or loaded.closing:
                 await self._refuse_deleted(rollout_id, loaded)
         if loaded is None:
             raise not_found(rollout_id)
-        is_over = loaded.forest.finished is not None
-        return self._shut.put(loaded) if is_over and loaded.forest.calls else loaded
+        return self._shut.put(loaded) if loaded.closing else loaded
 
     async def _closed(self, rollout_id: str) -> OpenRollout | None:
         """What is remembered of a closed rollout, unless it was deleted meanwhile."""
@@ -212,10 +213,10 @@ class Rollouts:
                 retention=self._policies.retention,
                 suspect_logprobs=self._policies.suspect_logprobs,
             )
+            self._shut.drop(rollout_id)
             stored_bytes = await self._journal.append(record)
             rollout = OpenRollout(Forest.of([record]), record, self._journal, stored_bytes=stored_bytes)
             self._settle(rollout)
-            self._shut.drop(rollout_id)
             self.idle.touched(rollout_id)
         return rollout
 

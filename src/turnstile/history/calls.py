@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from turnstile.conversation import Message
 from turnstile.journal import AnswerUndelivered, CallFailed, CallJoined, CallStarted, TurnCommitted
 
 
@@ -27,7 +28,7 @@ class CallState(msgspec.Struct, frozen=True):
     @property
     def never_arrived(self) -> bool:
         """Whether the last that is known of an answer is that nobody took it."""
-        return self.undelivered is not None and not self.heard_since
+        return self.undelivered is not None and not self.heard_since and not self.heard
 
     @property
     def is_open(self) -> bool:
@@ -45,11 +46,19 @@ def newly_heard(started: CallStarted, calls: Mapping[str, CallState]) -> Iterato
     shown = {ref.call_id for ref in started.replayed}
     if started.parent is not None:
         shown.add(started.parent.call_id)
-    # Of equal answers to equal requests, nothing tells which one it builds on: it is one that is known to have arrived.
-    asked = {calls[call_id].started.body_digest for call_id in named if call_id in calls}
+    arrived = [calls[call_id] for call_id in named if call_id in calls]
     for call_id in shown | named:
         state = calls.get(call_id)
         if state is None or state.committed is None or state.heard:
             continue
-        if call_id in named or not (state.never_arrived or state.started.body_digest in asked):
+        # Of equal answers to equal requests, nothing tells which one it builds on: it is one that is named.
+        if call_id in named or not (state.never_arrived or any(_is_alike(state, other) for other in arrived)):
             yield call_id
+
+
+def _is_alike(state: CallState, other: CallState) -> bool:
+    return state.started.body_digest == other.started.body_digest and _said(state) == _said(other)
+
+
+def _said(state: CallState) -> list[Message]:
+    return [] if state.committed is None else [choice.message for choice in state.committed.choices]

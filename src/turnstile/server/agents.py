@@ -99,7 +99,7 @@ class Desk:
         encoder = decoded.answer_with(head)
         follower = flight.join()
         async with asyncio.TaskGroup() as hands:
-            watcher = hands.create_task(_leave_on_hang_up(request.receive, follower))
+            watcher = hands.create_task(self._leave_on_hang_up(request.receive, flight, follower))
             has_answer = await self._attend(rollout, visit, follower, line, encoder)
             is_told = line.ended and not follower.left
             watcher.cancel()
@@ -221,27 +221,37 @@ class Desk:
         """Remember whether the answer arrived; give up a call that nobody waits for, after a grace."""
         if delivered and isinstance(flight.outcome, Answer):
             rollout.repeats.delivered(flight)
-        elif flight.outcome is None and flight.waiting == 0:
-            self._tasks.create_task(self._give_up(flight))
         else:
+            self._unless_awaited(flight)
             await self._note_undelivered(rollout, flight)
 
     async def _note_undelivered(self, rollout: OpenRollout, flight: Flight) -> None:
         """An answer that nobody took is in the journal, and is marked so."""
-        if isinstance(flight.outcome, Answer) and flight.waiting == 0 and not flight.delivered:
-            rollout.repeats.lost(flight)
+        is_untaken = isinstance(flight.outcome, Answer) and flight.waiting == 0 and not flight.delivered
+        if is_untaken and rollout.repeats.lost(flight):
+            rollout_id = rollout.opened.rollout_id
             await rollout.keep_at_last(
-                AnswerUndelivered(
-                    rollout.opened.rollout_id, flight.call_id, self.world.now(), DiscardReason.CLIENT_GONE
-                )
+                AnswerUndelivered(rollout_id, flight.call_id, self.world.now(), DiscardReason.CLIENT_GONE)
             )
+
+    async def _leave_on_hang_up(self, receive: Receive, flight: Flight, follower: Follower) -> None:
+        """Its client hangs up: also one whose call waits for its place is missed at once."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        follower.leave()
+        self._unless_awaited(flight)
+
+    def _unless_awaited(self, flight: Flight) -> None:
+        if flight.outcome is None and flight.waiting == 0:
+            self._tasks.create_task(self._give_up(flight))
 
     async def _give_up(self, flight: Flight) -> None:
         joins = flight.joins
         # The grace is for what was sampled, and a call that waits for its place has sampled nothing.
         await asyncio.sleep(self._limits.grace_s if flight.has_place else 0)
         # Whoever came meanwhile and left again has a grace of its own.
-        if flight.joins == joins and flight.waiting == 0 and flight.outcome is None and flight.task is not None:
+        is_left = flight.joins == joins and flight.waiting == 0
+        if is_left and flight.outcome is None and not flight.is_given_up and flight.task is not None:
             flight.task.cancel()
 
 
@@ -298,12 +308,6 @@ async def read_body(request: Request, limit: int) -> bytes:
             status=408,
         ) from None
     return b"".join(pieces)
-
-
-async def _leave_on_hang_up(receive: Receive, follower: Follower) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    follower.leave()
 
 
 _LAST_WORDS_S = 0.1

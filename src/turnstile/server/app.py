@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from functools import partial
 from typing import TypeAlias
 
 from starlette.applications import Starlette
@@ -88,7 +89,7 @@ def build_app(world: World, rollouts: Rollouts, archive: Archive, figures: Figur
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[dict[str, Desk]]:
         watched = _watched(world.engine, archive.disk, observers)
-        upkeep = archive.upkeep.watch(world.now, observers.metrics.closed)
+        upkeep = partial(archive.upkeep.watch, world.now, observers.metrics.closed)
         async with asyncio.TaskGroup() as calls, watched, _kept_up(upkeep):
             yield {"desk": Desk(world, rollouts, calls, limits, reception)}
             rollouts.abandon_running()
@@ -151,10 +152,10 @@ async def _watched(engine: Engine, disk: Disk, observers: Observers) -> AsyncGen
 
 
 @contextlib.asynccontextmanager
-async def _kept_up(upkeep: Coroutine[None, None, None]) -> AsyncGenerator[None]:
+async def _kept_up(upkeep: Callable[[], Coroutine[None, None, None]]) -> AsyncGenerator[None]:
     """Look after the store for as long as the block runs."""
     async with asyncio.TaskGroup() as watching:
-        task = watching.create_task(upkeep)
+        task = watching.create_task(upkeep())
         yield
         task.cancel()
 

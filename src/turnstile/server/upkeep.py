@@ -98,7 +98,7 @@ class Upkeep:
                 rollout = await self._rollouts.close_idle(each.rollout_id)
                 if rollout is not None:
                     self.closed_idle += 1
-                    await asyncio.to_thread(closed, rollout.forest)
+                    await asyncio.to_thread(_tell_closed, closed, rollout.forest)
 
     async def _close_idle_ones(self, closed: Callable[[Forest], None]) -> None:
         every_s = min(self._rollouts.idle.limit_s / 4, _LONGEST_IDLE_LOOK_S)
@@ -134,6 +134,14 @@ class Upkeep:
 
     def _gone(self, due: Due) -> None:
         self.deleted[due.reason.value] += 1
+
+
+def _tell_closed(closed: Callable[[Forest], None], forest: Forest) -> None:
+    try:
+        closed(forest)
+    except Exception:
+        # A fault in what counts must not end what closes.
+        log.exception("cannot count what becomes of a rollout's tokens")
 
 
 def _tell(pruned: Pruned) -> None:
