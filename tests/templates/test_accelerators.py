@@ -60,8 +60,8 @@ def test_what_is_found_different_is_not_used_and_that_is_said(
     assert (model.tokenizer, model.template) == (reference.tokenizer, reference.template)
     assert chosen == Accelerated(
         refused=(
-            "The fast tokenizer is installed and not used (different): from id 3 on in 'a'",
-            "The fast template engine is installed and not used (not run): the model has two templates",
+            "The fast tokenizer is installed and not used (it differs): from id 3 on in 'a'",
+            "The fast template engine is installed and not used (not compared): the model has two templates",
         )
     )
 

@@ -17,6 +17,8 @@ from turnstile.templates.faster_render import FastTemplate
 from turnstile.templates.files import ModelFiles
 from turnstile.templates.served import Served
 
+_WHY = {"not run": "not compared", "different": "it differs"}
+
 
 class Accelerated(msgspec.Struct, frozen=True):
     """What a model is served with."""
@@ -79,7 +81,7 @@ def _is_same(parity: Parity | None) -> bool:
 def _refusals(parities: dict[str, Parity]) -> list[str]:
     compared = (parities.get(TOKENIZER), parities.get(TEMPLATE_ENGINE))
     return [
-        f"The {each.name} is installed and not used ({each.outcome}): {each.detail}"
+        f"The {each.name} is installed and not used ({_WHY.get(each.outcome, each.outcome)}): {each.detail}"
         for each in compared
         if each is not None and each.outcome not in ("same", "not installed")
     ]
