@@ -125,12 +125,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Names of habits that are not acted on."""
 
 
-_LONGEST_S = 5000 * 7 * 86_400.0
+LONGEST_S = 5000 * 7 * 86_400.0
+"""5000 weeks: what is longer has no date that it ends on."""
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     "continue_aborted": (0, 100),
     "rollout_memory_bytes": (1, math.inf),
-    "idle_timeout_s": (0, _LONGEST_S),
-    "keep_for_s": (0, _LONGEST_S),
+    "idle_timeout_s": (0, LONGEST_S),
+    "keep_for_s": (0, LONGEST_S),
     "keep_gb": (0, math.inf),
     "port": (0, 65_535),
     "max_body_bytes": (1, math.inf),
@@ -144,12 +145,12 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "max_calls": (1, math.inf),
     "max_calls_per_rollout": (1, math.inf),
     "max_waiting": (0, math.inf),
-    "queue_s": (0, _LONGEST_S),
+    "queue_s": (0, LONGEST_S),
     "disk_reserve_bytes": (0, math.inf),
     "disk_floor_bytes": (0, math.inf),
-    "keep_alive_s": (0.01, _LONGEST_S),
-    "grace_s": (0, _LONGEST_S),
-    "finish_patience_s": (0, _LONGEST_S),
+    "keep_alive_s": (0.01, LONGEST_S),
+    "grace_s": (0, LONGEST_S),
+    "finish_patience_s": (0, LONGEST_S),
     "context_length": (64, math.inf),
     "slots": (1, math.inf),
 }

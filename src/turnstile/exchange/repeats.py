@@ -147,8 +147,7 @@ class Repeats:
             known_digest, call_id = self._of_key[key]
             if known_digest != digest:
                 raise _key_conflict(key)
-            named = self._flight(digest, call_id)
-            return _FRESH if named is None else _repeat_of(named) if named.delivered else self._handed_out(named)
+            return self._handed_out(self._flight(digest, call_id))
         if key:
             return _FRESH
         is_asked_elsewhere = False
@@ -163,10 +162,13 @@ class Repeats:
             self._retried(digest)
         return _FRESH
 
-    def _handed_out(self, flight: Flight) -> Found:
-        # Whoever asks meanwhile finds it taken: two equal requests have an answer each.
-        self._flights[flight.call_id] = flight
-        return _repeat_of(flight)
+    def _handed_out(self, flight: Flight | None) -> Found:
+        if flight is None:
+            return _FRESH
+        if not flight.delivered:
+            # Whoever asks meanwhile finds it taken: two equal requests have an answer each.
+            self._flights[flight.call_id] = flight
+        return Found(Repeat.COALESCED if flight.outcome is None else Repeat.REPLAYED, flight)
 
     def _retried(self, digest: str) -> bool:
         """Whether a call of this meaning has failed, or is about to, whose repeat has not come yet: this is it."""
@@ -191,8 +193,8 @@ class Repeats:
             return _FRESH
         for flight in self._in_the_air(digest):
             if flight.outcome is None and not flight.is_given_up:
-                return _repeat_of(flight)
-        return _repeat_of(next(self._flights_of(digest), None))
+                return self._handed_out(flight)
+        return self._handed_out(next(self._flights_of(digest), None))
 
     def _was_heard(self, call_id: str) -> bool:
         state = self._forest.calls.get(call_id)
@@ -236,12 +238,6 @@ def outstanding_failures(calls: Iterable[CallState]) -> Counter[str]:
         if state.failed is not None:
             failures.append(state.failed.failed_at)
     return Counter({digest: len(failures) for digest, failures in failed_at.items() if failures})
-
-
-def _repeat_of(flight: Flight | None) -> Found:
-    if flight is None:
-        return _FRESH
-    return Found(Repeat.COALESCED if flight.outcome is None else Repeat.REPLAYED, flight)
 
 
 def _key_conflict(key: str) -> CallerError:

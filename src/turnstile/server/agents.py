@@ -235,11 +235,12 @@ class Desk:
             )
 
     async def _leave_on_hang_up(self, receive: Receive, flight: Flight, follower: Follower) -> None:
-        """Its client hangs up: also one whose call waits for its place is missed at once."""
+        """Its client hangs up; `_settle` follows, but for a call that waits for its place only once that has begun."""
         while (await receive())["type"] != "http.disconnect":
             pass
         follower.leave()
-        self._unless_awaited(flight)
+        if not flight.has_place:
+            self._unless_awaited(flight)
 
     def _unless_awaited(self, flight: Flight) -> None:
         if flight.outcome is None and flight.waiting == 0:
