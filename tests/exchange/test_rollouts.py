@@ -67,6 +67,14 @@ async def committed(rollout: OpenRollout, flight: Flight) -> None:
     await rollout.keep(TurnCommitted(rollout.opened.rollout_id, flight.call_id, rollout.opened.opened_at, (choice,)))
 
 
+async def answered(rollout: OpenRollout, digest: str = "a", key: str = "") -> Flight:
+    """A call that was committed; nobody knows yet whether its answer arrived."""
+    flight = rollout.take_off(call(key=key), digest)
+    await started(rollout, flight, key=key)
+    await committed(rollout, flight)
+    return flight
+
+
 async def refused(work: object) -> tuple[str, int]:
     with pytest.raises(CallerError) as problem:
         await work  # type: ignore[misc]
@@ -247,9 +255,7 @@ async def test_after_a_restart_an_answer_that_may_not_have_arrived_can_be_had_ag
 ) -> None:
     rollout = await reopen().create(Opening("r"), "")
     for digest in ("a", "b"):
-        flight = rollout.take_off(call(key=digest), digest)
-        await started(rollout, flight, key=digest)
-        await committed(rollout, flight)
+        flight = await answered(rollout, digest, key=digest)
         if digest == "a":
             rollout.repeats.delivered(flight)
     again = await reopen().get("r")
@@ -267,9 +273,7 @@ async def test_after_a_restart_an_answer_that_may_not_have_arrived_can_be_had_ag
 
 async def test_an_answer_that_was_handed_out_after_a_restart_has_arrived(reopen: Callable[[], Rollouts]) -> None:
     rollout = await reopen().create(Opening("r"), "")
-    flight = rollout.take_off(call(), "a")
-    await started(rollout, flight)
-    await committed(rollout, flight)
+    await answered(rollout)
     again = await reopen().get("r")
     found = again.repeats.find(call(), "a")
     assert found.flight is not None
@@ -282,9 +286,7 @@ async def test_after_a_restart_an_answer_that_is_known_to_be_lost_can_be_had_aga
 ) -> None:
     rollout = await reopen().create(Opening("r"), "")
     for digest in ("a", "b"):
-        flight = rollout.take_off(call(), digest)
-        await started(rollout, flight)
-        await committed(rollout, flight)
+        flight = await answered(rollout, digest)
         await rollout.keep(AnswerUndelivered("r", flight.call_id, clock(), DiscardReason.CLIENT_GONE))
     rollouts = reopen()
     again = await rollouts.get("r")
@@ -302,9 +304,7 @@ async def test_an_answer_that_no_repeat_got_whole_can_be_had_again_however_often
     reopen: Callable[[], Rollouts],
 ) -> None:
     rollout = await reopen().create(Opening("r"), "")
-    flight = rollout.take_off(call(), "a")
-    await started(rollout, flight)
-    await committed(rollout, flight)
+    await answered(rollout)
     for _ in range(3):
         rollouts = reopen()
         again = await rollouts.get("r")
@@ -332,18 +332,14 @@ async def test_after_a_restart_all_answers_that_were_on_their_way_can_be_had_aga
 
 async def test_a_call_that_builds_on_an_answer_shows_that_it_arrived(reopen: Callable[[], Rollouts]) -> None:
     rollout = await reopen().create(Opening("r"), "")
-    flight = rollout.take_off(call(), "a")
-    await started(rollout, flight)
-    await committed(rollout, flight)
+    await answered(rollout)
     await started(rollout, rollout.take_off(call(), "b"), parent=NodeRef("c0", 0))
     assert (await reopen().get("r")).repeats.find(call(), "a").how is Repeat.FRESH
 
 
 async def test_an_unheard_answer_stays_so_while_its_rollout_is_out_of_memory(reopen: Callable[..., Rollouts]) -> None:
     rollout = await reopen().create(Opening("r"), "")
-    flight = rollout.take_off(call(), "a")
-    await started(rollout, flight)
-    await committed(rollout, flight)
+    await answered(rollout)
     rollouts = reopen(_crowded())
     await rollouts.get("r")
     await rollouts.create(Opening("s"), "")
@@ -355,10 +351,7 @@ async def test_after_a_restart_the_retry_of_an_interrupted_call_is_sampled_also_
     reopen: Callable[..., Rollouts],
 ) -> None:
     rollout = await reopen().create(Opening("r"), "")
-    answered = rollout.take_off(call(), "a")
-    await started(rollout, answered)
-    await committed(rollout, answered)
-    rollout.repeats.delivered(answered)
+    rollout.repeats.delivered(await answered(rollout))
     await started(rollout, rollout.take_off(call(), "a"))
     for _ in range(2):
         again = await reopen().get("r")
@@ -388,9 +381,7 @@ async def test_an_answer_that_was_left_by_its_client_and_by_a_repeat_is_not_take
     reopen: Callable[..., Rollouts],
 ) -> None:
     rollout = await reopen().create(Opening("r"), "")
-    flight = rollout.take_off(call(), "a")
-    await started(rollout, flight)
-    await committed(rollout, flight)
+    flight = await answered(rollout)
     answer = rollout.answered("c0")
     assert answer is not None
     flight.land(answer)
@@ -408,9 +399,7 @@ async def test_what_could_not_be_written_of_a_rollout_keeps_it_in_memory(
 ) -> None:
     rollouts = reopen(_crowded())
     rollout = await rollouts.create(Opening("r"), "")
-    flight = rollout.take_off(call(), "a")
-    await started(rollout, flight)
-    await committed(rollout, flight)
+    await answered(rollout)
     # As a second cancellation does, that comes while it waits for its turn.
     async with rollout._order, asyncio.TaskGroup() as tasks:
         noting = tasks.create_task(
@@ -428,9 +417,7 @@ async def test_what_comes_late_to_a_finished_attempt_weighs_nothing_in_the_next(
     rollouts: Rollouts, clock: Callable[[], datetime]
 ) -> None:
     first = await rollouts.create(Opening("r"), "")
-    flight = first.take_off(call(), "a")
-    await started(first, flight)
-    await committed(first, flight)
+    await answered(first)
     await rollouts.finish("r", Ending(), 0.0)
     await rollouts.create(Opening("r"), "")
     await first.keep(AnswerUndelivered("r", "c0", clock(), DiscardReason.CLIENT_GONE))
@@ -443,14 +430,10 @@ async def test_what_is_left_of_an_attempt_is_filed_under_it_when_the_next_is_ope
 ) -> None:
     rollouts = reopen()
     first = await rollouts.create(Opening("r"), "")
-    flight = first.take_off(call(), "a")
-    await started(first, flight)
-    await committed(first, flight)
+    flight = await answered(first)
     await rollouts.finish("r", Ending(), patience_s=0)
     second = await rollouts.create(Opening("r"), "")
-    again = second.take_off(call(), "a")
-    await started(second, again)
-    await committed(second, again)
+    await answered(second)
     await first.keep(AnswerUndelivered("r", flight.call_id, clock(), DiscardReason.CLIENT_GONE))
     assert (await reopen().get("r")).forest.calls["c0"].undelivered is None
 
@@ -481,9 +464,7 @@ def _crowded() -> Policies:
 async def test_what_nobody_uses_leaves_memory_and_comes_back_as_it_was(reopen: Callable[..., Rollouts]) -> None:
     rollouts = reopen(_crowded())
     rollout = await rollouts.create(Opening("r"), "")
-    flight = rollout.take_off(call(), "a")
-    await started(rollout, flight)
-    await committed(rollout, flight)
+    flight = await answered(rollout)
     rollout.repeats.delivered(flight)
     left, gone = rollout.forest, weakref.ref(rollout)
     del rollout
@@ -500,9 +481,7 @@ async def test_the_same_request_is_still_a_new_sample_when_its_rollout_had_left_
     rollouts = reopen(_crowded())
     rollout = await rollouts.create(Opening("r"), "")
     for digest in ("a", "b"):
-        flight = rollout.take_off(call(), digest)
-        await started(rollout, flight)
-        await committed(rollout, flight)
+        flight = await answered(rollout, digest)
     rollout.repeats.delivered(flight)
     del rollout
     await rollouts.create(Opening("other"), "")
@@ -529,21 +508,22 @@ def touch_nobody(rollouts: Rollouts) -> list[float]:
     return now
 
 
+async def exported(rollouts: Rollouts, rollout: OpenRollout) -> None:
+    left = ExportMark(rollout.opened.rollout_id, rollout.opened.attempt, "trainer", rollout.opened.opened_at)
+    await asyncio.to_thread(rollouts._journal.change, lambda at: mark(at, [left]))
+
+
 async def finished_and_left(rollouts: Rollouts, rollout_id: str, reward: float = 1.0) -> None:
     await rollouts.create(Opening(rollout_id), agent_key="")
     rollout = await rollouts.finish(rollout_id, Ending(reward=reward), 1.0)
-    left = ExportMark(rollout_id, rollout.opened.attempt, "trainer", rollout.opened.opened_at)
-    await asyncio.to_thread(rollouts._journal.change, lambda at: mark(at, [left]))
+    await exported(rollouts, rollout)
 
 
 async def finished_with_a_call(rollouts: Rollouts, rollout_id: str) -> None:
     rollout = await rollouts.create(Opening(rollout_id), agent_key="secret")
-    flight = rollout.take_off(call(), "a")
-    await started(rollout, flight)
-    await committed(rollout, flight)
+    await answered(rollout)
     await rollouts.finish(rollout_id, Ending(reward=1.0), 1.0)
-    left = ExportMark(rollout_id, rollout.opened.attempt, "trainer", rollout.opened.opened_at)
-    await asyncio.to_thread(rollouts._journal.change, lambda at: mark(at, [left]))
+    await exported(rollouts, rollout)
 
 
 async def test_a_closed_rollout_that_agents_still_ask_for_is_read_back_once_without_its_calls(
